@@ -1,0 +1,437 @@
+"""The chunked LM head: loss, metric sums and gradients of a micro-batch without its `[tokens, vocab]` logits.
+
+The step's denominators are known before the forward pass, so the gradient is formed where the loss is: for each chunk
+of tokens the logits are computed once, read for every statistic, overwritten with their own gradient and multiplied
+into the gradients of the hidden states and of the head. Three matrix products with a trained head, two with a frozen
+one; the backward pass only hands the results over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from numsft.objective import Objective
+
+SUM_NAMES = (
+    "tokens",
+    "token_loss",
+    "correct",
+    "entropy",
+    "number_loss",
+    "digits",
+    "digit_correct",
+    "digit_entropy",
+    "digit_mass",
+    "digit_logit",
+)
+"""What the head sums over a micro-batch, in the order of the vector that it returns."""
+
+_TILE_ELEMENTS = 1 << 20
+"""Logits per tile on a CPU: the statistics pass over a tile several times, so it should stay in the cache."""
+
+_WEIGHT_SLICE = 1 << 14
+"""Vocabulary rows multiplied at a time where the weight's gradient is accumulated in a wider dtype."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeadBatch:
+    """The trained positions of a micro-batch; N of them, M of which are number positions.
+
+    Attributes:
+        rows: `[N]` int64, index of each position's hidden state in the flattened `[batch * seq]` states.
+        labels: `[N]` int64, the label that each predicts.
+        number_rows: `[M]` int64, indices into the N positions, ascending.
+        classes: `[M]` int64, index of the right number token among the classes.
+        weights: `[M]` float, place weights.
+        places: `[M]` int64, decimal places.
+        numbers: `[M]` int64, contiguous id of each digit's number.
+        token_scale: scalar tensor, 1/N of the whole step (times the number of ranks where gradients are averaged).
+        number_scale: scalar tensor, alpha/S of the whole step (times the same).
+        token_ids: `[C]` int64, the number tokens.
+        values: `[C]` float32, their values.
+        seed: What the noise of a stochastic loss starts from.
+    """
+
+    rows: Tensor
+    labels: Tensor
+    number_rows: Tensor
+    classes: Tensor
+    weights: Tensor
+    places: Tensor
+    numbers: Tensor
+    token_scale: Tensor
+    number_scale: Tensor
+    token_ids: Tensor
+    values: Tensor
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class LogitTransform:
+    """What a model does to its raw logits: `z -> softcap * tanh(scale * z / softcap)`."""
+
+    scale: float = 1.0
+    softcap: float | None = None
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the model uses its raw logits."""
+        return self.scale == 1.0 and self.softcap is None
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """Transform `logits` in place and return them."""
+        if self.scale != 1.0:
+            logits.mul_(self.scale)
+        if self.softcap is not None:
+            logits.div_(self.softcap).tanh_().mul_(self.softcap)
+        return logits
+
+    def slope(self, transformed: Tensor) -> Tensor | float | None:
+        """Return the derivative by the raw logits, from the transformed ones; None where it is 1."""
+        if self.softcap is not None:
+            return (1 - (transformed / self.softcap) ** 2).mul_(self.scale)
+        return self.scale if self.scale != 1.0 else None
+
+
+def default_chunk_size(device: torch.device, vocab_size: int) -> int:
+    """Return the number of tokens a chunk: long enough that the head's gradient is not rewritten too often.
+
+    Measured with `benchmarks/head.py`: every chunk reads and writes the whole `[vocab, hidden]` gradient once, so the
+    cost of that falls with the chunk's length, while its logits take `4 * chunk * vocab` bytes.
+    """
+    budget = 320 << 20 if device.type == "cpu" else 1 << 30
+    size = budget // (4 * vocab_size)
+    return max(64, min(4096, 1 << (size.bit_length() - 1) if size else 64))
+
+
+def chunked_head(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    batch: HeadBatch,
+    objective: Objective,
+    transform: LogitTransform = LogitTransform(),
+    chunk_size: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Compute loss and metric sums of a micro-batch from its hidden states.
+
+    Args:
+        hidden: `[batch * seq, H]`, the backbone's last hidden states, all positions.
+        weight: `[V, H]`, the head's weight.
+        bias: `[V]` or None.
+        batch: Positions, targets and scales.
+        objective: The losses.
+        transform: The model's logit scaling and soft-capping.
+        chunk_size: Tokens a chunk; None chooses.
+
+    Returns:
+        The scalar loss, float32 (float64 for float64 input), attached to the graph: `token_scale` times the summed
+        token loss plus `number_scale` times the weighted sum of the number loss. And the detached sums `[len(SUM_NAMES)]`,
+        float64, in the order of `SUM_NAMES`.
+
+    Raises:
+        ValueError: If the weight is empty (ZeRO-3 outside its gather).
+    """
+    if weight.numel() == 0:
+        raise ValueError(
+            "The LM head's weight is empty here: DeepSpeed ZeRO-3 has it partitioned, and it must be gathered "
+            "inside the model's forward before the head is called."
+        )
+    device_type = hidden.device.type
+    compute = hidden.dtype
+    if torch.is_autocast_enabled(device_type):
+        compute = torch.get_autocast_dtype(device_type)
+    chunk = chunk_size or default_chunk_size(hidden.device, weight.shape[0])
+    loss, sums = _ChunkedHead.apply(
+        hidden, weight, bias, batch, objective, transform, chunk, compute, torch.is_grad_enabled()
+    )
+    return loss, sums
+
+
+class _ChunkedHead(torch.autograd.Function):
+    """Forward computes everything; backward hands over what it stored."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        batch: HeadBatch,
+        objective: Objective,
+        transform: LogitTransform,
+        chunk: int,
+        compute: torch.dtype,
+        with_grad: bool,
+    ) -> tuple[Tensor, Tensor]:
+        needs = [with_grad and wanted for wanted in ctx.needs_input_grad[:3]]
+        with torch.autocast(hidden.device.type, enabled=False):
+            run = _Run(hidden, weight, bias, batch, objective, transform, compute, needs)
+            for start in range(0, len(batch.rows), chunk):
+                run.chunk(start, min(start + chunk, len(batch.rows)))
+            loss, sums, ctx.grads = run.results()
+            ctx.late_scale = run.late_scale
+        ctx.mark_non_differentiable(sums)
+        return loss, sums
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        grads, ctx.grads = ctx.grads, None
+        if grads is None:
+            raise RuntimeError(
+                "The head's gradient was handed over already: a second backward pass through the same loss is not "
+                "supported; run the forward pass again."
+            )
+        factor = grad_loss if ctx.late_scale is None else grad_loss * ctx.late_scale
+        # On a CPU reading the factor costs nothing and skips a pass over the head's gradient.
+        if factor.device.type != "cpu" or factor.item() != 1.0:
+            for grad in grads:
+                if grad is not None:
+                    grad.mul_(factor)
+        # No other reference to the head's gradient may live on: autograd then makes it `.grad` without a copy.
+        return (*grads, None, None, None, None, None, None)
+
+
+class _Run:
+    """One pass over the chunks of a micro-batch, with its accumulators and buffers."""
+
+    def __init__(
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        batch: HeadBatch,
+        objective: Objective,
+        transform: LogitTransform,
+        compute: torch.dtype,
+        needs: list[bool],
+    ) -> None:
+        self.hidden, self.weight, self.bias = hidden, weight, bias
+        self.batch, self.objective, self.transform = batch, objective, transform
+        self.compute = compute
+        self.stat = torch.float64 if compute == torch.float64 else torch.float32
+        self.weight_c = weight.detach().to(compute)
+        self.bias_c = None if bias is None else bias.detach().to(compute)
+        self.needs_hidden, self.needs_weight, self.needs_bias = needs
+        self.token_scale = batch.token_scale.to(self.stat)
+        self.number_scale = batch.number_scale.to(self.stat)
+        # The gradient of a mean over thousands of tokens underflows in float16, so there its scale comes last.
+        self.late_scale = self.token_scale if compute == torch.float16 else None
+        if self.late_scale is not None:
+            self.number_scale = self.number_scale / self.late_scale
+            self.token_scale = torch.ones_like(self.late_scale)
+        self.weights = batch.weights.to(self.stat)
+        self.values = batch.values.to(self.stat)
+        # Which number positions fall into a chunk is looked up on the CPU: one transfer for all chunks.
+        self.number_rows_cpu = batch.number_rows.cpu()
+
+        self.grad_hidden = torch.zeros_like(hidden) if self.needs_hidden else None
+        self.grad_weight: Tensor | None = None
+        self.grad_bias = hidden.new_zeros(len(weight), dtype=self.stat) if self.needs_bias else None
+        self.loss = hidden.new_zeros((), dtype=self.stat)
+        self.sums = hidden.new_zeros(len(SUM_NAMES), dtype=torch.float64)
+        self.buffer: Tensor | None = None
+        self.number_grad = self._number_level() if objective.unit == "number" else None
+
+    def results(self) -> tuple[Tensor, Tensor, tuple[Tensor | None, Tensor | None, Tensor | None]]:
+        """Return loss, sums, and the gradients of hidden states, weight and bias in their own dtypes."""
+        if self.needs_weight and self.grad_weight is None:
+            self.grad_weight = torch.zeros_like(self.weight)
+        grads = [self.grad_hidden, self.grad_weight, self.grad_bias]
+        self.grad_weight = None
+        if self.late_scale is not None:
+            self.loss = self.loss * self.late_scale
+        if grads[1] is not None:
+            grads[1] = grads[1].to(self.weight.dtype)
+        if grads[2] is not None and self.bias is not None:
+            grads[2] = grads[2].to(self.bias.dtype)
+        return self.loss, self.sums, (grads[0], grads[1], grads[2])
+
+    def chunk(self, start: int, stop: int) -> None:
+        """Process positions `start:stop`, m of them with k number positions."""
+        batch = self.batch
+        rows, labels = batch.rows[start:stop], batch.labels[start:stop]
+        hidden = self.hidden.index_select(0, rows).to(self.compute)  # [m, H]
+        logits = self._project(hidden)  # [m, V]
+        tile = max(1, _TILE_ELEMENTS // logits.shape[1]) if logits.device.type == "cpu" else 256
+        first, last = torch.searchsorted(self.number_rows_cpu, torch.tensor([start, stop])).tolist()
+        number_rows = batch.number_rows[first:last] - start  # [k]
+
+        lse, top, entropy = self._statistics(logits, tile)
+        label_logit = self._transformed(logits.gather(1, labels[:, None]))[:, 0]
+        number_logits = self._transformed(logits[:, batch.token_ids].index_select(0, number_rows))  # [k, C]
+        correct = label_logit >= top
+
+        # Three small leaves carry every gradient: the log-partition, the label's logit, the number columns.
+        with torch.enable_grad():
+            lse = lse.requires_grad_()
+            label_logit = label_logit.requires_grad_()
+            number_logits = number_logits.requires_grad_()
+            token = self.objective.token_loss(lse - label_logit).sum()
+            log_mass = number_logits.logsumexp(1) - lse[number_rows]
+            number = self._digit_loss(number_logits, log_mass, first, last)
+            total = token * self.token_scale + number * self.number_scale
+        self.loss += total.detach()
+        self._add_sums(token, number, correct, entropy, number_rows, number_logits, log_mass)
+        if not (self.needs_hidden or self.needs_weight or self.needs_bias):
+            return
+        leaves = (lse, label_logit, number_logits)
+        d_lse, d_label, d_numbers = torch.autograd.grad(total, leaves, materialize_grads=True)
+        if self.number_grad is not None:
+            d_numbers = d_numbers + self.number_grad[first:last]
+        d_columns = logits.new_zeros(len(labels), len(batch.token_ids), dtype=self.stat)
+        d_columns[number_rows] = d_numbers
+        self._write_gradient(logits, tile, lse.detach(), labels, d_lse, d_label, d_columns)
+        self._multiply(logits, hidden, rows)
+
+    def _project(self, hidden: Tensor) -> Tensor:
+        if self.buffer is None or len(self.buffer) < len(hidden):
+            self.buffer = hidden.new_empty(len(hidden), len(self.weight_c))
+        logits = torch.mm(hidden, self.weight_c.T, out=self.buffer[: len(hidden)])
+        return logits if self.bias_c is None else logits.add_(self.bias_c)
+
+    def _transformed(self, logits: Tensor) -> Tensor:
+        """Return the model's logits, a copy in the statistics dtype."""
+        return self.transform(logits.to(self.stat, copy=True))
+
+    def _read(self, logits: Tensor) -> Tensor:
+        """Return the model's logits in the statistics dtype, the same memory where nothing has to change."""
+        return logits if logits.dtype == self.stat and self.transform.is_identity else self._transformed(logits)
+
+    def _statistics(self, logits: Tensor, tile: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log-partition, largest logit and entropy of each row, `[m]` each."""
+        parts = []
+        for part in logits.split(tile):
+            z = self._read(part)
+            top = z.amax(1)
+            e = torch.exp(z - top[:, None])
+            total = e.sum(1)
+            # H = log Z - sum_j q_j z_j; a batched product forms the dot products without an `[m, V]` temporary.
+            mean = torch.bmm(e[:, None], z[:, :, None])[:, 0, 0] / total
+            lse = top + total.log()
+            parts.append((lse, top, lse - mean))
+        lse, top, entropy = (torch.cat(column) for column in zip(*parts, strict=True))
+        return lse, top, entropy
+
+    def _digit_loss(self, number_logits: Tensor, log_mass: Tensor, first: int, last: int) -> Tensor:
+        """Return the weighted sum of a digit-level number loss over the chunk's number positions `first:last`."""
+        loss = self.objective.number_loss
+        if loss is None or self.objective.unit == "number":
+            return number_logits.sum() * 0
+        terms = loss(
+            number_logits,
+            self.batch.classes[first:last],
+            self.values,
+            log_mass if loss.needs_log_mass else None,
+        )
+        return (terms * self.weights[first:last]).sum()
+
+    def _number_level(self) -> Tensor:
+        """Add a number-level loss to loss and sums; return its gradient `[M, C]` by the number columns.
+
+        It needs all digits of a number at once, wherever the chunks are cut, so the number columns of the whole
+        micro-batch are projected here: M times C times H, next to nothing.
+        """
+        batch, loss = self.batch, self.objective.number_loss
+        hidden = self.hidden.index_select(0, batch.rows[batch.number_rows]).to(self.stat)
+        columns = self.weight_c[batch.token_ids].to(self.stat)
+        logits = hidden @ columns.T
+        if self.bias_c is not None:
+            logits += self.bias_c[batch.token_ids].to(self.stat)
+        logits = self.transform(logits)
+        generator = torch.Generator(logits.device).manual_seed(batch.seed)
+        with torch.enable_grad():
+            logits = logits.requires_grad_()
+            terms = loss(  # type: ignore[misc, call-arg]
+                logits,
+                batch.classes,
+                self.values,
+                places=batch.places,
+                numbers=batch.numbers,
+                generator=generator,
+            )
+            number = terms.sum()
+            (grad,) = torch.autograd.grad(number * self.number_scale, logits)
+        self.loss += number.detach() * self.number_scale
+        self.sums[SUM_NAMES.index("number_loss")] += number.detach()
+        return grad
+
+    def _add_sums(
+        self,
+        token: Tensor,
+        number: Tensor,
+        correct: Tensor,
+        entropy: Tensor,
+        number_rows: Tensor,
+        number_logits: Tensor,
+        log_mass: Tensor,
+    ) -> None:
+        with torch.no_grad():
+            log_p = number_logits.log_softmax(1)
+            parts = {
+                "tokens": correct.new_tensor(len(correct), dtype=torch.float64),
+                "token_loss": token,
+                "correct": correct.sum(),
+                "entropy": entropy.sum(),
+                "number_loss": number,
+                "digits": correct.new_tensor(len(number_rows), dtype=torch.float64),
+                "digit_correct": correct[number_rows].sum(),
+                "digit_entropy": -(log_p.exp() * log_p).sum(),
+                "digit_mass": log_mass.exp().sum(),
+                "digit_logit": number_logits.sum() / number_logits.shape[1],
+            }
+            self.sums += torch.stack([parts[name].double() for name in SUM_NAMES])
+
+    def _write_gradient(
+        self,
+        logits: Tensor,
+        tile: int,
+        lse: Tensor,
+        labels: Tensor,
+        d_lse: Tensor,
+        d_label: Tensor,
+        d_columns: Tensor,
+    ) -> None:
+        """Overwrite `logits [m, V]` with the loss's gradient by the raw logits.
+
+        dL/dz_j = d_lse q_j + d_label [j = label] + d_column_j, then through the model's scaling and capping.
+        """
+        columns = self.batch.token_ids.expand_as(d_columns)
+        for i in range(0, len(logits), tile):
+            part = slice(i, i + tile)
+            z = logits[part]
+            g = self._read(z)
+            slope = self.transform.slope(g)
+            g.sub_(lse[part, None]).exp_().mul_(d_lse[part, None])
+            g.scatter_add_(1, labels[part, None], d_label[part, None])
+            g.scatter_add_(1, columns[part], d_columns[part])
+            if slope is not None:
+                g.mul_(slope)
+            if g.data_ptr() != z.data_ptr():
+                z.copy_(g)
+
+    def _multiply(self, d_logits: Tensor, hidden: Tensor, rows: Tensor) -> None:
+        """Multiply the logits' gradient `[m, V]` into the gradients of hidden states, weight and bias."""
+        if self.grad_hidden is not None:
+            self.grad_hidden.index_copy_(0, rows, (d_logits @ self.weight_c).to(self.hidden.dtype))
+        if self.grad_bias is not None:
+            self.grad_bias += d_logits.sum(0, dtype=self.stat)
+        if not self.needs_weight:
+            return
+        if self.compute == self.stat:
+            if self.grad_weight is None:
+                self.grad_weight = d_logits.T @ hidden
+            else:
+                self.grad_weight.addmm_(d_logits.T, hidden)
+            return
+        # A sum over many chunks in bfloat16 loses small updates, so the accumulator is float32; slices of the
+        # vocabulary keep the product's own bfloat16 result small.
+        if self.grad_weight is None:
+            self.grad_weight = torch.zeros_like(self.weight, dtype=self.stat)
+        for i in range(0, d_logits.shape[1], _WEIGHT_SLICE):
+            part = slice(i, i + _WEIGHT_SLICE)
+            self.grad_weight[part] += d_logits[:, part].T @ hidden

@@ -1,0 +1,225 @@
+"""The chunked head against plain autograd on full logits."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from numsft.head import SUM_NAMES, HeadBatch, LogitTransform, chunked_head
+from numsft.losses import NUMBER_LOSSES, TOKEN_LOSSES
+from numsft.objective import Objective
+
+V, H, T = 61, 16, 40
+TOKEN_IDS = torch.tensor([7, 3, 50, 20, 21, 22, 23, 24, 1, 60])  # in no order
+VALUES = torch.arange(10.0)
+
+
+def make_batch(seed=0, n=29, without_numbers=False, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randperm(T, generator=generator)[:n].sort().values
+    labels = torch.randint(0, V, (n,), generator=generator)
+    labels[::3] = TOKEN_IDS[torch.randint(0, 10, (len(labels[::3]),), generator=generator)]
+    if without_numbers:
+        labels[torch.isin(labels, TOKEN_IDS)] = 0
+    match = labels[:, None] == TOKEN_IDS
+    number_rows = match.any(1).nonzero()[:, 0]
+    m = len(number_rows)
+    return HeadBatch(
+        rows=rows,
+        labels=labels,
+        number_rows=number_rows,
+        classes=match[number_rows].int().argmax(1),
+        weights=torch.rand(m, generator=generator) + 0.5,
+        places=torch.arange(m) % 3,
+        numbers=torch.arange(m) // 3,
+        token_scale=torch.tensor(1 / 97.0),
+        number_scale=torch.tensor(0.3 / 13.0),
+        token_ids=TOKEN_IDS,
+        values=VALUES.to(dtype),
+    )
+
+
+def full_logits(hidden, weight, bias, batch, objective, transform=LogitTransform()):
+    """What the head replaces: all logits at once, in autograd."""
+    z = hidden[batch.rows] @ weight.T
+    if bias is not None:
+        z = z + bias
+    z = z * transform.scale
+    if transform.softcap is not None:
+        z = transform.softcap * torch.tanh(z / transform.softcap)
+    lse = z.logsumexp(1)
+    ce = lse - z.gather(1, batch.labels[:, None])[:, 0]
+    token = objective.token_loss(ce).sum()
+    number = z.sum() * 0
+    s = z[batch.number_rows][:, batch.token_ids]
+    if objective.number_loss is not None:
+        log_mass = s.logsumexp(1) - lse[batch.number_rows]
+        terms = objective.number_loss(
+            s, batch.classes, batch.values, log_mass if objective.number_loss.needs_log_mass else None
+        )
+        number = (terms * batch.weights).sum()
+    p = s.softmax(1)
+    sums = {
+        "tokens": len(ce),
+        "token_loss": token,
+        "correct": (z.argmax(1) == batch.labels).sum(),
+        "entropy": torch.distributions.Categorical(logits=z).entropy().sum(),
+        "number_loss": number,
+        "digits": len(s),
+        "digit_correct": (z.argmax(1) == batch.labels)[batch.number_rows].sum(),
+        "digit_entropy": -(p * p.log()).sum(),
+        "digit_mass": z.softmax(1)[batch.number_rows][:, batch.token_ids].sum(),
+        "digit_logit": s.mean(1).sum(),
+    }
+    return token * batch.token_scale + number * batch.number_scale, sums
+
+
+def both(batch, objective, *, bias=False, transform=LogitTransform(), dtype=torch.float32, chunk=8, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(T, H, generator=generator, dtype=dtype).requires_grad_()
+    weight = (torch.randn(V, H, generator=generator, dtype=dtype) * 0.5).requires_grad_()
+    b = torch.randn(V, generator=generator, dtype=dtype).requires_grad_() if bias else None
+    leaves = [x for x in (hidden, weight, b) if x is not None]
+    loss, sums = chunked_head(hidden, weight, b, batch, objective, transform, chunk_size=chunk)
+    grads = torch.autograd.grad(loss, leaves)
+    oracle, oracle_sums = full_logits(hidden, weight, b, batch, objective, transform)
+    return (loss, grads, sums), (oracle, torch.autograd.grad(oracle, leaves), oracle_sums)
+
+
+def assert_same(ours, oracle, tolerance):
+    torch.testing.assert_close(ours[0], oracle[0], rtol=tolerance, atol=0)
+    for mine, theirs in zip(ours[1], oracle[1], strict=True):
+        assert (mine - theirs).norm() <= tolerance * theirs.norm()
+    for name, value in zip(SUM_NAMES, ours[2].tolist(), strict=True):
+        assert value == pytest.approx(float(torch.as_tensor(oracle[2][name]).detach()), rel=10 * tolerance, abs=1e-12), name
+
+
+TRANSFORMS = {
+    "plain": LogitTransform(),
+    "scaled": LogitTransform(scale=0.25),
+    "softcapped": LogitTransform(softcap=3.0),
+    "both": LogitTransform(scale=0.5, softcap=2.0),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_loss_gradients_and_sums_equal_full_logits(transform, bias, dtype):
+    ours, oracle = both(
+        make_batch(dtype=dtype), Objective.build("ce", "del"), bias=bias, transform=transform, dtype=dtype
+    )
+    assert_same(ours, oracle, 1e-5 if dtype == torch.float32 else 1e-7)  # the scales are float32
+
+
+@pytest.mark.parametrize("name", [name for name, loss in NUMBER_LOSSES.items() if loss.unit == "digit"])
+@pytest.mark.parametrize("token_loss", [name for name, loss in TOKEN_LOSSES.items() if not loss.needs_cost_embedding])
+def test_every_digit_loss_combines_with_every_token_loss(name, token_loss):
+    ours, oracle = both(make_batch(), Objective.build(token_loss, name))
+    assert_same(ours, oracle, 1e-5)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 29, 1000])
+def test_the_chunk_size_changes_nothing(chunk):
+    ours, oracle = both(make_batch(), Objective.build("ce", "del"), chunk=chunk)
+    assert_same(ours, oracle, 1e-5)
+
+
+def test_a_batch_without_numbers_is_the_token_loss_alone():
+    ours, oracle = both(make_batch(without_numbers=True), Objective.build("ce", "del"))
+    assert_same(ours, oracle, 1e-5)
+    plain, _ = both(make_batch(without_numbers=True), Objective.build("ce", None))
+    torch.testing.assert_close(ours[0], plain[0], rtol=0, atol=0)
+
+
+def test_a_batch_without_labels_gives_an_attached_zero():
+    hidden, weight = torch.randn(T, H, requires_grad=True), torch.randn(V, H, requires_grad=True)
+    loss, sums = chunked_head(hidden, weight, None, make_batch(n=0), Objective.build("ce", "del"))
+    loss.backward()
+    assert loss.item() == 0 and sums.tolist() == [0.0] * len(SUM_NAMES)
+    assert hidden.grad.abs().max() == 0 and weight.grad.abs().max() == 0
+
+
+def test_a_frozen_head_gets_no_gradient_and_the_hidden_states_the_same_one():
+    batch, objective = make_batch(), Objective.build("ce", "del")
+    hidden, weight = torch.randn(T, H, requires_grad=True), torch.randn(V, H, requires_grad=True)
+    chunked_head(hidden, weight, None, batch, objective)[0].backward()
+    frozen_hidden, frozen_weight = hidden.detach().clone().requires_grad_(), weight.detach().clone()
+    chunked_head(frozen_hidden, frozen_weight, None, batch, objective)[0].backward()
+    torch.testing.assert_close(frozen_hidden.grad, hidden.grad, rtol=0, atol=0)
+    assert frozen_weight.grad is None
+
+
+def test_without_gradients_the_loss_is_the_same_and_detached():
+    batch, objective = make_batch(), Objective.build("ce", "del")
+    hidden, weight = torch.randn(T, H, requires_grad=True), torch.randn(V, H, requires_grad=True)
+    trained, sums = chunked_head(hidden, weight, None, batch, objective, chunk_size=8)
+    with torch.no_grad():
+        evaluated, evaluated_sums = chunked_head(hidden, weight, None, batch, objective, chunk_size=8)
+    assert not evaluated.requires_grad
+    torch.testing.assert_close(evaluated, trained.detach(), rtol=0, atol=0)
+    torch.testing.assert_close(evaluated_sums, sums, rtol=0, atol=0)
+
+
+def test_the_gradient_is_scaled_by_what_comes_back():
+    batch, objective = make_batch(), Objective.build("ce", "del")
+    hidden, weight = torch.randn(T, H, requires_grad=True), torch.randn(V, H, requires_grad=True)
+    once = torch.autograd.grad(chunked_head(hidden, weight, None, batch, objective)[0], (hidden, weight))
+    loss = chunked_head(hidden, weight, None, batch, objective)[0]
+    for mine, theirs in zip(torch.autograd.grad(3 * loss, (hidden, weight)), once, strict=True):
+        torch.testing.assert_close(mine, 3 * theirs)
+
+
+def test_a_second_backward_pass_is_refused():
+    hidden, weight = torch.randn(T, H, requires_grad=True), torch.randn(V, H, requires_grad=True)
+    loss, _ = chunked_head(hidden, weight, None, make_batch(), Objective.build("ce", "del"))
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="second backward pass"):
+        loss.backward()
+
+
+def test_an_empty_weight_names_zero3():
+    # Liger-Kernel#767: a partitioned head used to end in a ZeroDivisionError inside a kernel.
+    with pytest.raises(ValueError, match="ZeRO-3"):
+        chunked_head(torch.randn(T, H), torch.empty(0, H), None, make_batch(), Objective.build("ce", "del"))
+
+
+@pytest.mark.parametrize("autocast", [False, True], ids=["bf16 weights", "bf16 autocast"])
+def test_bfloat16_gradients_stay_close_to_float64(autocast):
+    batch, objective = make_batch(), Objective.build("ce", "del")
+    generator = torch.Generator().manual_seed(1)
+    hidden = torch.randn(T, H, generator=generator).bfloat16()
+    weight = torch.randn(V, H, generator=generator).bfloat16()
+    exact = [x.double().requires_grad_() for x in (hidden, weight)]
+    oracle, _ = full_logits(*exact, None, batch, objective)
+    oracle_grads = torch.autograd.grad(oracle, exact)
+    inputs = [(x.float() if autocast else x).requires_grad_() for x in (hidden, weight)]
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        loss, _ = chunked_head(*inputs, None, batch, objective, chunk_size=8)
+    grads = torch.autograd.grad(loss, inputs)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(oracle.item(), rel=1e-2)
+    for mine, theirs, leaf in zip(grads, oracle_grads, inputs, strict=True):
+        assert mine.dtype == leaf.dtype
+        assert (mine.double() - theirs).norm() <= 2e-2 * theirs.norm()
+
+
+def test_float16_gradients_of_a_large_batch_do_not_underflow():
+    tiny = torch.tensor(1e-7)
+    batch = dataclasses.replace(make_batch(), token_scale=tiny, number_scale=tiny)
+    objective = Objective.build("ce", "del")
+    hidden, weight = torch.randn(T, H).half().requires_grad_(), torch.randn(V, H).half().requires_grad_()
+    loss, _ = chunked_head(hidden, weight, None, batch, objective)
+    exact = [x.detach().double().requires_grad_() for x in (hidden, weight)]
+    oracle = torch.autograd.grad(full_logits(*exact, None, batch, objective)[0], exact)
+    scaled = torch.autograd.grad(loss * 2**16, (hidden, weight))  # as a gradient scaler does
+    for mine, theirs in zip(scaled, oracle, strict=True):
+        assert (mine.double() / 2**16 - theirs).norm() <= 3e-2 * theirs.norm()
+
+
+def test_the_heads_gradient_becomes_grad_without_a_copy():
+    hidden, weight = torch.randn(T, H, requires_grad=True), torch.randn(V, H, requires_grad=True)
+    loss, _ = chunked_head(hidden, weight, None, make_batch(), Objective.build("ce", "del"))
+    pointer = loss.grad_fn.grads[1].data_ptr()
+    loss.backward()
+    assert weight.grad.data_ptr() == pointer
