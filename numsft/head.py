@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from numsft.microbatch import HeadBatch
 from numsft.objective import Objective
 
 SUM_NAMES = (
@@ -35,39 +36,6 @@ _TILE_ELEMENTS = 1 << 20
 
 _WEIGHT_SLICE = 1 << 14
 """Vocabulary rows multiplied at a time where the weight's gradient is accumulated in a wider dtype."""
-
-
-@dataclass(frozen=True, eq=False)
-class HeadBatch:
-    """The trained positions of a micro-batch; N of them, M of which are number positions.
-
-    Attributes:
-        rows: `[N]` int64, index of each position's hidden state in the flattened `[batch * seq]` states.
-        labels: `[N]` int64, the label that each predicts.
-        number_rows: `[M]` int64, indices into the N positions, ascending.
-        classes: `[M]` int64, index of the right number token among the classes.
-        weights: `[M]` float, place weights.
-        places: `[M]` int64, decimal places.
-        numbers: `[M]` int64, contiguous id of each digit's number.
-        token_scale: scalar tensor, 1/N of the whole step (times the number of ranks where gradients are averaged).
-        number_scale: scalar tensor, alpha/S of the whole step (times the same).
-        token_ids: `[C]` int64, the number tokens.
-        values: `[C]` float32, their values.
-        seed: What the noise of a stochastic loss starts from.
-    """
-
-    rows: Tensor
-    labels: Tensor
-    number_rows: Tensor
-    classes: Tensor
-    weights: Tensor
-    places: Tensor
-    numbers: Tensor
-    token_scale: Tensor
-    number_scale: Tensor
-    token_ids: Tensor
-    values: Tensor
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -382,7 +350,7 @@ class _Run:
                 "digit_correct": correct[number_rows].sum(),
                 "digit_entropy": -(log_p.exp() * log_p).sum(),
                 "digit_mass": log_mass.exp().sum(),
-                "digit_logit": number_logits.sum() / number_logits.shape[1],
+                "digit_logit": number_logits.sum() / max(number_logits.shape[1], 1),
             }
             self.sums += torch.stack([parts[name].double() for name in SUM_NAMES])
 

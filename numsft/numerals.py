@@ -103,6 +103,12 @@ class NumberVocab:
             kind="digit" if values == list(range(10)) and set(lengths) == {1} else "integer",
         )
 
+    @classmethod
+    def empty(cls) -> NumberVocab:
+        """Return the vocabulary of a tokenizer without number tokens, for a run without a number loss."""
+        nothing = torch.zeros(0, dtype=torch.long)
+        return cls(nothing, nothing.float(), nothing, nothing, "integer")
+
     def to(self, device: torch.device | str) -> NumberVocab:
         """Return the same vocabulary with its tensors on `device` (itself when they are there already)."""
         if self.token_ids.device == torch.device(device):
@@ -149,6 +155,9 @@ def number_targets(labels: Tensor, vocab: NumberVocab, position_ids: Tensor | No
     """
     vocab = vocab.to(labels.device)
     batch, length = labels.shape
+    if len(vocab.token_ids) == 0:
+        none = torch.zeros_like(labels)
+        return NumberTargets(none.bool(), none, none, none, none - 1)
     order = vocab.token_ids.argsort()
     slot = torch.searchsorted(vocab.token_ids[order], labels).clamp(max=len(order) - 1)
     classes = order[slot]

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from numsft.head import SUM_NAMES, HeadBatch, LogitTransform, chunked_head
+from numsft.head import SUM_NAMES, LogitTransform, chunked_head
 from numsft.losses import NUMBER_LOSSES, TOKEN_LOSSES
+from numsft.microbatch import HeadBatch
 from numsft.objective import Objective
 
 V, H, T = 61, 16, 40
@@ -34,6 +35,7 @@ def make_batch(seed=0, n=29, without_numbers=False, dtype=torch.float32):
         numbers=torch.arange(m) // 3,
         token_scale=torch.tensor(1 / 97.0),
         number_scale=torch.tensor(0.3 / 13.0),
+        number_count=torch.tensor(float(m)),
         token_ids=TOKEN_IDS,
         values=VALUES.to(dtype),
     )

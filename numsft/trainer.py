@@ -1,0 +1,292 @@
+"""`NumSFTTrainer`: TRL's `SFTTrainer` with a number loss beside the token loss, over a chunked LM head."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import TrainerCallback, TrainingArguments
+from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import EvalLoopOutput
+from trl import SFTTrainer
+
+from numsft import hub
+from numsft.config import NumSFTConfig
+from numsft.head import SUM_NAMES
+from numsft.metrics import MetricSums, summarise
+from numsft.microbatch import StepCounts, count_step, head_batch
+from numsft.numerals import IGNORED, NumberVocab
+from numsft.objective import Objective
+from numsft.trl_bridge import HeadCall, attach_head, base_model_of, check_head, use_liger_layers
+
+logger = logging.getLogger(__name__)
+
+_LOW_LOGIT = 1.0
+"""Below this mean digit logit a loss on raw logits, such as DEL, can push the right digit down."""
+
+
+class NumSFTTrainer(SFTTrainer):
+    """Supervised fine-tuning whose optimiser step minimises
+
+        (1/N) sum_tokens T_t  +  alpha (1/S) sum_digits w_t R_t
+
+    with a token loss T over the vocabulary, a number loss R over the number tokens and place weights w, all set in
+    [`NumSFTConfig`]. N and S are counted over the whole step: all micro-batches, all ranks.
+
+    Takes what `SFTTrainer` takes and does what it does, except for what a chunked head cannot give: label smoothing,
+    `compute_loss_func` and metrics on logits are refused.
+
+    Beside what `SFTTrainer` logs: `token_loss`, `number_loss` (without alpha), `digit_accuracy`, `digit_entropy` (nats),
+    `digit_mass`, `digit_logit`, `digits_per_step`, in training and with `eval_`; see `numsft.metrics.summarise`.
+
+    Raises:
+        ValueError: One sentence, for an objective, a head or an argument that does not fit.
+    """
+
+    loss_is_scaled_for_ga = True  # by N and S of the whole step
+    _tag_names = ["trl", "sft", "numsft"]  # noqa: RUF012 (the parent's own form)
+    _name = "numsft"
+
+    def __init__(self, model: Any, args: TrainingArguments | None = None, **kwargs: Any) -> None:
+        """Build the trainer; arguments are those of `SFTTrainer`."""
+        args = _as_num_sft_config(args)
+        for name in ("compute_loss_func", "compute_metrics", "preprocess_logits_for_metrics"):
+            if kwargs.get(name) is not None:
+                raise ValueError(
+                    f"{name} needs the full logits, which this trainer never builds: choose token_loss and "
+                    "number_loss instead, and read the digit metrics from the log."
+                )
+        self.objective = Objective.from_config(args)
+        self._counter = _RunState()
+        callbacks = [*(kwargs.pop("callbacks", None) or []), self._counter]
+        super().__init__(model, args, callbacks=callbacks, **kwargs)
+        self._refuse_sharded_sequences()
+        self.model_accepts_loss_kwargs = True
+
+        self.vocab = self._number_vocab()
+        self.has_numbers = len(self.vocab.token_ids) > 0
+        check_head(self.model, int(self.vocab.token_ids.max()) if self.has_numbers else None)
+        attach_head(base_model_of(self.model))
+        if args.liger_layer_kernels and not use_liger_layers(self.model):
+            logger.warning("No GPU here: Liger's layer kernels are left off.")
+
+        device = self.accelerator.device
+        self._sums = {"train": MetricSums(device), "eval": MetricSums(device)}
+        self._counts: StepCounts | None = None
+        self._warned_of_low_logit = False
+
+    # --- one optimiser step -----------------------------------------------------------------------------------
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> tuple[list[Any], Tensor | None]:
+        """Collect the step's micro-batches and count N and S over them and over all ranks."""
+        batches = []
+        for _ in range(num_batches):
+            try:
+                batches.append(next(epoch_iterator))
+            except StopIteration:
+                break
+        counts = count_step(batches, self.vocab, self.objective).to(device)
+        shared = self.args.average_tokens_across_devices and self.accelerator.num_processes > 1
+        if shared:
+            counts = self.accelerator.reduce(counts, reduction="sum")
+        self._counts = StepCounts(
+            tokens=counts[0],
+            numbers=None if self.objective.reduction == "reference" else counts[1],
+            averaged_over=self.accelerator.num_processes if shared else 1,
+        )
+        if batches:
+            self._sums["train"].add_extra(steps=1 / self.accelerator.num_processes)
+        return batches, counts[0] if batches else None
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Return the micro-batch's part of the step's loss.
+
+        Without `num_items_in_batch` (evaluation, or a call from outside) the micro-batch is a step of its own.
+        """
+        training = self.model.training
+        counts = self._counts if num_items_in_batch is not None else None
+        if counts is not None and isinstance(num_items_in_batch, int):
+            counts = dataclasses.replace(counts, tokens=torch.tensor(float(num_items_in_batch)))
+        batch = head_batch(inputs, self.vocab, self.objective, counts, seed=self._noise_seed())
+        model_inputs = {name: value for name, value in inputs.items() if name != "labels"}
+        # The cache would switch off the isolation of packed documents, and checkpointing refuses it.
+        model_inputs["use_cache"] = False
+        if self.aux_loss_enabled:
+            model_inputs["output_router_logits"] = True
+        outputs = model(
+            **model_inputs, head_call=HeadCall(batch, self.objective, self.args.head_chunk_size)
+        )
+        loss = outputs["loss"]
+        extra: dict[str, Any] = {}
+        if self.aux_loss_enabled:
+            # A mean over the micro-batch, which nothing divides by the accumulation steps any more.
+            router = self.router_aux_loss_coef * outputs["aux_loss"]
+            loss = loss + router / (1 if counts is None else self.current_gradient_accumulation_steps)
+            extra["aux_loss"] = router.detach()
+
+        head_sums = outputs["sums"]
+        denominator: Tensor | float = batch.number_count
+        if self.objective.reduction == "reference" and training:
+            head_sums = head_sums.clone()
+            head_sums[SUM_NAMES.index("number_loss")] /= batch.number_count.clamp(min=1)
+            denominator = 0.0
+        self._sums["train" if training else "eval"].add(
+            head_sums, denominator=denominator, batches=1, input_tokens=_input_tokens(inputs), **extra
+        )
+        if not return_outputs:
+            return loss
+        with torch.no_grad():
+            return loss, model(**model_inputs)
+
+    # --- logs -------------------------------------------------------------------------------------------------
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log a training window's metrics as ratios of sums, beside what `SFTTrainer` logs."""
+        if "loss" in logs and "eval_loss" not in logs:
+            sums = self._sums["train"].total(self.accelerator)
+            self._sums["train"].reset()
+            self._counter.input_tokens += int(sums["input_tokens"])
+            metrics = summarise(sums, self.objective, has_numbers=self.has_numbers, training=True)
+            logs.update(metrics, num_tokens=self._counter.input_tokens)
+            self._warn_of_low_logit(metrics)
+        super().log(logs, start_time)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """Evaluate; `loss` and the digit metrics are ratios of sums over the whole evaluation set."""
+        self._sums["eval"].reset()
+        output = super().evaluation_loop(*args, **kwargs)
+        prefix = kwargs.get("metric_key_prefix", "eval")
+        sums = self._sums["eval"].total(self.accelerator)
+        if sums["batches"]:
+            metrics = summarise(sums, self.objective, has_numbers=self.has_numbers, training=False)
+            output.metrics.update({f"{prefix}_{name}": value for name, value in metrics.items()})
+            output.metrics[f"{prefix}_num_tokens"] = self._counter.input_tokens
+        return output
+
+    def prediction_step(
+        self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
+    ) -> Any:
+        """Evaluate one batch; rows that only fill up the last batch of a distributed evaluation are not counted."""
+        inputs = self._prepare_inputs(inputs)
+        state = self.accelerator.gradient_state
+        rows = inputs["labels"].shape[0] if inputs.get("labels") is not None else 0
+        if state.end_of_dataloader and state.remainder > 0 and self.accelerator.num_processes > 1 and rows > 1:
+            own = max(0, min(rows, state.remainder - self.accelerator.process_index * rows))
+            inputs["labels"] = inputs["labels"].clone()
+            inputs["labels"][own:] = IGNORED
+        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+
+    def _warn_of_low_logit(self, metrics: dict[str, float]) -> None:
+        loss = self.objective.number_loss
+        if self._warned_of_low_logit or loss is None or loss.shift_invariant or not metrics.get("digits_per_step"):
+            return
+        if metrics["digit_logit"] < _LOW_LOGIT:
+            self._warned_of_low_logit = True
+            logger.warning(
+                "The mean raw digit logit is %.2f, below %g: %r depends on the absolute level of the logits and can "
+                "push the right digit down there; see `python -m numsft.diagnose`, `detach_weight` and `level`.",
+                metrics["digit_logit"],
+                _LOW_LOGIT,
+                loss.name,
+            )
+
+    # --- checkpoints and cards ----------------------------------------------------------------------------------
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        # What has been summed since the last log goes into the checkpoint, so that a resumed window is whole.
+        sums = self._sums["train"].total(self.accelerator)
+        self._sums["train"].reset(sums if self.accelerator.is_main_process else None)
+        self._counter.window = sums
+        super()._save_checkpoint(model, trial)
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train; on resume the token count and an unfinished logging window go on where they stopped."""
+        self._counter.on_resume = self._restore_window
+        return super().train(*args, **kwargs)
+
+    def _restore_window(self, window: dict[str, float]) -> None:
+        self._sums["train"].reset(window if self.accelerator.is_main_process else None)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write the model card: base, objective, data, versions, how to load."""
+        if self.is_world_process_zero():
+            hub.write_model_card(self)
+
+    # --- checks -------------------------------------------------------------------------------------------------
+
+    def _number_vocab(self) -> NumberVocab:
+        try:
+            vocab = NumberVocab.from_tokenizer(self._tokenizer)
+        except ValueError:
+            if self.objective.number_loss is not None:
+                raise
+            return NumberVocab.empty()
+        self.objective.check_vocab(vocab)
+        return vocab.to(self.accelerator.device)
+
+    def _refuse_sharded_sequences(self) -> None:
+        config = self.accelerator.parallelism_config
+        if config is None:
+            return
+        for name, size in (("context", config.cp_size), ("sequence", config.sp_size), ("tensor", config.tp_size)):
+            if size > 1:
+                raise ValueError(
+                    f"{name} parallelism of size {size} is not supported: it cuts rows or the head apart, and numbers "
+                    "with them; use data parallelism (DDP, FSDP2 or ZeRO) with packing instead."
+                )
+
+    def _noise_seed(self) -> int:
+        """A seed that differs by run seed, step and rank, and comes back on resume."""
+        return hash((self.args.seed, self.state.global_step, self.accelerator.process_index)) % 2**31
+
+
+class _RunState(TrainerCallback, ExportableState):
+    """What a run has counted, kept in `trainer_state.json`."""
+
+    def __init__(self, input_tokens: int = 0, window: dict[str, float] | None = None) -> None:
+        self.input_tokens = input_tokens
+        self.window = window
+        self.on_resume: Any = None
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": {"input_tokens": self.input_tokens, "window": self.window}}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.on_resume is not None:
+            stored = state.stateful_callbacks.get(type(self).__name__)
+            resumed = state.global_step > 0 and isinstance(stored, dict)
+            self.input_tokens = stored["attributes"]["input_tokens"] if resumed else 0
+            self.window = stored["attributes"]["window"] if resumed else None
+            self.on_resume(self.window)
+
+
+def _as_num_sft_config(args: TrainingArguments | None) -> NumSFTConfig:
+    if args is None:
+        return NumSFTConfig(output_dir="numsft-output")
+    if isinstance(args, NumSFTConfig):
+        return args
+    known = {f.name for f in dataclasses.fields(NumSFTConfig) if f.init}
+    settings = {
+        f.name: getattr(args, f.name) for f in dataclasses.fields(args) if f.init and f.name in known
+    }
+    return NumSFTConfig(**settings)
+
+
+def _input_tokens(inputs: dict[str, Any]) -> Tensor | int:
+    """Tokens read, padding aside."""
+    if "attention_mask" in inputs:
+        return inputs["attention_mask"].sum()
+    return inputs["input_ids"].numel()

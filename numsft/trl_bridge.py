@@ -1,0 +1,173 @@
+"""The one file that knows the insides of TRL, PEFT and transformers: the forward that runs the chunked head.
+
+`tests/test_trl_bridge.py` is the contract: it fails when an upgrade moves what is read here.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from peft import PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
+from trl.trainer.utils import maybe_gather_lm_head_ctx
+
+from numsft.head import LogitTransform, chunked_head
+from numsft.microbatch import HeadBatch
+from numsft.objective import Objective
+
+
+@dataclass(frozen=True, eq=False)
+class HeadCall:
+    """What a forward pass needs to run the chunked head instead of the model's own."""
+
+    batch: HeadBatch
+    objective: Objective
+    chunk_size: int | None = None
+
+
+def base_model_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    """Return the causal language model inside a PEFT model, or `model` itself."""
+    return model.get_base_model() if isinstance(model, PeftModel) else model
+
+
+def check_head(model: PreTrainedModel | PeftModel, largest_number_id: int | None) -> None:
+    """Raise a one-sentence `ValueError` for a head that the chunked head cannot train correctly.
+
+    Args:
+        model: The model, adapted or not.
+        largest_number_id: The largest number token's id; None where the tokenizer has no number tokens.
+    """
+    head = base_model_of(model).get_output_embeddings()
+    if head is None:
+        raise ValueError(f"{type(base_model_of(model)).__name__} has no output embeddings, so it has no LM head.")
+    if any(isinstance(module, BaseTunerLayer) for module in head.modules()):
+        # trl#6159: an adapter there is silently not trained by a head that reads the weight.
+        raise ValueError(
+            "A LoRA adapter on lm_head is not supported, because the loss reads the head's weight directly and the "
+            "adapter would never be trained: take lm_head out of lora_target_modules and train it whole with "
+            "`lora_modules_to_save: [lm_head]` (PEFT's modules_to_save)."
+        )
+    if not head.weight.is_floating_point():
+        raise ValueError(
+            f"The LM head is quantised to {head.weight.dtype}: load the model with the head left in floating point "
+            "(llm_int8_skip_modules: [lm_head])."
+        )
+    width = getattr(head, "out_features", head.weight.shape[0])
+    if largest_number_id is not None and largest_number_id >= width:
+        raise ValueError(
+            f"The LM head has {width} rows but the tokenizer's number tokens reach id {largest_number_id}: resize the "
+            "embeddings or use the model's own tokenizer."
+        )
+
+
+def logit_transform(config: Any) -> LogitTransform:
+    """Return how a model with this configuration turns raw logits into logits.
+
+    Cohere multiplies by `logit_scale`, Falcon-H1 by `lm_head_multiplier`, Granite and MiniCPM3 divide by
+    `logits_scaling` (HyperCLOVA X multiplies by it), Gemma 2 caps at `final_logit_softcapping`.
+    """
+    config = config.get_text_config()
+    for name in ("logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling"):
+        value = getattr(config, name, None)
+        if value is not None:
+            divides = name == "logits_scaling" and config.model_type != "hyperclovax"
+            scale = 1 / value if divides else float(value)
+            break
+    else:
+        scale = 1.0
+    return LogitTransform(scale, getattr(config, "final_logit_softcapping", None))
+
+
+def attach_head(model: PreTrainedModel) -> None:
+    """Let `model(..., head_call=HeadCall(...))` return `{"loss", "sums", "aux_loss"}`; other calls stay as they are.
+
+    The head is run inside the model's forward, where FSDP and ZeRO-3 have the parameters at hand, and reads the
+    backbone and the head anew at each call, since both frameworks replace them after this.
+    """
+    plain_forward = model.forward
+    transform = logit_transform(model.config)
+
+    # The signature stays the model's own: `generate` and the Trainer read it.
+    @functools.wraps(type(model).forward)
+    def forward(self: PreTrainedModel, *args: Any, head_call: HeadCall | None = None, **kwargs: Any) -> Any:
+        if head_call is None:
+            return plain_forward(*args, **kwargs)
+        outputs = self.base_model(*args, **kwargs)
+        head = self.get_output_embeddings()
+        hidden = outputs.last_hidden_state
+        # Prompt tuning puts virtual tokens before the row; no label describes them.
+        expected = kwargs["input_ids"].shape[1] if kwargs.get("input_ids") is not None else hidden.shape[1]
+        hidden = hidden[:, hidden.shape[1] - expected :]
+        with _whole_parameters(head) as (weight, bias):
+            loss, sums = chunked_head(
+                hidden.flatten(0, 1).to(weight.device),
+                weight,
+                bias,
+                head_call.batch,
+                head_call.objective,
+                transform,
+                head_call.chunk_size,
+            )
+        result = {"loss": loss, "sums": sums}
+        if kwargs.get("output_router_logits"):
+            result["aux_loss"] = _router_loss(self, outputs.router_logits, kwargs.get("attention_mask"))
+        return result
+
+    model.forward = types.MethodType(forward, model)  # type: ignore[method-assign]
+
+
+class _whole_parameters(AbstractContextManager[tuple[Tensor, Tensor | None]]):  # noqa: N801
+    """The head's whole weight and bias for one read, however they are sharded."""
+
+    def __init__(self, head: nn.Module) -> None:
+        self._head = head
+        self._unsharded = False
+        self._gather: AbstractContextManager[Any] = nullcontext()
+
+    def __enter__(self) -> tuple[Tensor, Tensor | None]:
+        head = self._head
+        if isinstance(head.weight, DTensor):
+            # The head is an FSDP2 unit of its own. `full_tensor()` would give its gradient to a copy.
+            head.unshard()
+            self._unsharded = True
+        self._gather = maybe_gather_lm_head_ctx(head.weight, getattr(head, "bias", None))
+        self._gather.__enter__()
+        return head.weight, getattr(head, "bias", None)
+
+    def __exit__(self, *exc: Any) -> None:
+        self._gather.__exit__(*exc)
+        if self._unsharded:
+            self._head.reshard()
+
+
+def _router_loss(model: PreTrainedModel, router_logits: Any, attention_mask: Tensor | None) -> Tensor:
+    """Return the load-balancing loss of a mixture of experts, as the model's own forward computes it."""
+    from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
+
+    config = model.config.get_text_config()
+    return load_balancing_loss_func(
+        router_logits, config.num_experts, config.num_experts_per_tok, attention_mask
+    )
+
+
+def use_liger_layers(model: PreTrainedModel | PeftModel) -> bool:
+    """Swap in Liger's RMSNorm, RoPE and SwiGLU kernels on this model; return whether they were applied.
+
+    Its cross-entropies stay off: the chunked head is the loss. On a machine without a GPU nothing is done.
+    """
+    if not torch.cuda.is_available():
+        return False
+    from liger_kernel.transformers import _apply_liger_kernel_to_instance
+
+    _apply_liger_kernel_to_instance(
+        model=base_model_of(model), cross_entropy=False, fused_linear_cross_entropy=False
+    )
+    return True
