@@ -14,7 +14,8 @@ class DEL(NumberLoss):
     """R = Σ_j p̂_j [−y_j log ṗ_j − (1 − y_j) log(1 − ṗ_j)], Eq. 7 of https://arxiv.org/abs/2605.20369.
 
     p̂ is the softmax over the number tokens, ṗ_j = σ(z_j) the sigmoid of the raw logit, y the one-hot
-    label. With `place_weighting: float` (the default here) it is the paper's place-weighted Eq. 10.
+    label. With `place_weighting: float`, the default here, it is the place-weighted Eq. 10 with the weights
+    of Eq. 9 as the published code computes them.
 
     The gradient is dR/dz_j = p̂_j (B_j − R + ṗ_j − y_j), B_j being the bracket. It pushes the right digit
     *down* wherever −log ṗ_g − (1 − ṗ_g) > R: with all other logits at 0 that is z_g < −1.239. **R is not
@@ -33,8 +34,8 @@ class DEL(NumberLoss):
     sum.
 
     Attributes:
-        detach_weight: Stop the gradient through p̂, which leaves p̂_j (ṗ_j − y_j): never the wrong sign on
-            the label. Off in the published code.
+        detach_weight: Stop the gradient through p̂, which leaves p̂_j (ṗ_j − y_j) on raw logits: never the
+            wrong sign on the label. Off in the published code.
         level: Re-centre each position's logits to this mean before the sigmoid, the mean carrying gradient.
             It makes R shift-invariant and its weight comparable between models. None is the published raw
             logit.

@@ -15,13 +15,13 @@ class MixCE(TokenLoss):
 
     The formula is that of EMO's re-implementation (https://github.com/DRSY/EMO), sg stopping the gradient.
     Its gradient is cross-entropy's times η + (1 − η) q_g: never of the wrong sign, weak on tokens that the
-    model finds unlikely, and for η = 0 (`dft`) vanishing there. The minimum is 0 at q_g = 1; the value is
-    not monotone in q_g and no measure of progress. The original tunes η per data set; 0.5 is the DEL
-    paper's.
+    model finds unlikely, and for η = 0 (`dft`) vanishing there. The minimum is 0 at q_g = 1;
+    below η ≈ 0.12 the value is not monotone in q_g, so no measure of progress. The original tunes η per
+    data set; 0.5 is the DEL repository's.
 
     The snippet left commented out in the DEL repository (https://arxiv.org/abs/2605.20369) takes for q_g
-    one number for the whole batch, exp(−mean CE), and sums over tokens; no published run can have used it,
-    and it is not offered.
+    one number for the whole batch, exp(−mean CE), and sums over tokens. The paper's MixCE results cannot be
+    reproduced from it, and one number for the batch would depend on the micro-batch; it is not offered.
 
     Attributes:
         eta: η in [0, 1]; 1 is cross-entropy.

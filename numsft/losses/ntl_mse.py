@@ -25,9 +25,9 @@ class NTLMSE(NumberLoss):
     loss.
 
     Attributes:
-        loss: ℓ, one of "mse", "mae", "huber". reweigh: m·ℓ + 1.01·max ℓ·(1 − m), m being the mass of the
-        full softmax on number tokens, with gradient on the whole vocabulary. `ntloss` has it on by default,
-        the paper does not use it.
+        loss: ℓ, one of "mse", "mae", "huber".
+        reweigh: m·ℓ + 1.01·max ℓ·(1 − m), m being the mass of the full softmax on number tokens, with
+            gradient on the whole vocabulary. `ntloss` has it on by default, the paper does not use it.
     """
 
     name = "ntl_mse"

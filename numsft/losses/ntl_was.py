@@ -37,12 +37,12 @@ class NTLWAS(NumberLoss):
     The DEL repository's NTL is W / 10, without a weight; that scaling is `number_reduction: reference`.
 
     Attributes:
-        squash: s > 1: distances are mapped linearly onto 1 (nearest wrong value) .. s (farthest). None
-            leaves them; 9 does so on the ten digits.
+        squash: s > 1: costs are mapped linearly onto 1 (nearest wrong value) .. s (farthest), after `power`
+            and `modulus`. None leaves them; 9 leaves those of the ten digits.
         power: r ≥ 0: C = |v_g − v_j|^r; 0 is the 0/1 cost, 1 − P(v_g).
-        modulus: M > 0: clock distance, min(d mod M, M − d mod M). reweigh: m·W + 1.01·max C·(1 − m), m
-        being the mass of the full softmax on number tokens, with gradient on the whole vocabulary. `ntloss`
-        has it on by default, the paper does not use it.
+        modulus: M > 0: clock distance, min(d mod M, M − d mod M).
+        reweigh: m·W + 1.01·max C·(1 − m), m being the mass of the full softmax on number tokens, with
+            gradient on the whole vocabulary. `ntloss` has it on by default, the paper does not use it.
         cost: Ground costs C[g][j] ≥ 0 with a zero diagonal, in the order of the number tokens, instead of a
             distance; `squash`, `power` and `modulus` do not go with it.
     """

@@ -16,8 +16,8 @@ class SMMD(NumberLoss):
 
     p̂ is the softmax over the number tokens, y the one-hot label, K_ij = exp(−d_ij² / 2σ²) with d_ij = |v_i
     − v_j| (section 3.1), D = diag(Σ_j K_ij). The first term is a squared MMD, the second a Dirichlet
-    energy, ½ Σ_ij K_ij (r_i − r_j)². The paper's α is 1 / (2 · mean D_ii); its weight is not in the code,
-    ours is.
+    energy, ½ Σ_ij K_ij (r_i − r_j)². The paper's α is 1 / (2 · mean D_ii); the weight is ours, as the
+    code has none.
 
     The minimum is 0 at p̂_g = 1. Shift-invariant; the gradient on z_g is −2 p̂_g SMMD, never of the wrong
     sign, but quadratic in the error and bounded, so it vanishes as p̂ nears a wrong one-hot.
@@ -30,9 +30,10 @@ class SMMD(NumberLoss):
 
     Attributes:
         kernel: "gaussian", or "laplace" for exp(−d / σ).
-        sigma: σ > 0, or several, whose kernels are averaged. smoothness: α ≥ 0, or "auto" for the paper's.
+        sigma: σ > 0, or several, whose kernels are averaged.
+        smoothness: α ≥ 0, or "auto" for the paper's.
         squash: s > 1: distances are mapped linearly onto 1 (nearest other value) .. s (farthest) first; 9
-        leaves the ten digits as they are. None turns it off.
+            leaves the ten digits as they are. None turns it off.
     """
 
     name = "smmd"

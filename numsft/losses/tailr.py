@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from numsft.losses.base import TokenLoss, check_option, is_number
@@ -37,5 +38,7 @@ class TaiLr(TokenLoss):
     def __call__(self, ce: Tensor, emo: Tensor | None = None) -> Tensor:
         """Return the loss of each token, `[M]`."""
         q = ce.detach().neg().exp()
-        weight = (q / ((1 - self.gamma) + self.gamma * q)).clamp(0.2, 1)
+        # γ = 1 and an underflowed q would be 0 / 0.
+        denominator = ((1 - self.gamma) + self.gamma * q).clamp_min(torch.finfo(q.dtype).tiny)
+        weight = (q / denominator).clamp(0.2, 1)
         return (self.gamma + (1 - self.gamma) * weight) * ce
