@@ -30,7 +30,7 @@ class DELDistance(NumberLoss):
     default_weight = 0.01
     weight_source = "ours"
     default_place_weighting = "float"
-    formula = "Σⱼ p̂ⱼ Bⱼ |vⱼ − v_g|, Bⱼ = −yⱼ log σ(zⱼ) − (1−yⱼ) log(1−σ(zⱼ))"
+    formula = "Σⱼ p̂ⱼ Bⱼ ∣vⱼ − v_g∣, Bⱼ = −yⱼ log σ(zⱼ) − (1−yⱼ) log(1−σ(zⱼ))"
     minimum = "0 as p̂_g → 1, or as all other σ(zⱼ) → 0"
     overhead = "number columns only"
     source = "DEL, Table 4 row 5, [arXiv 2605.20369](https://arxiv.org/abs/2605.20369)"

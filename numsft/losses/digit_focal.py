@@ -34,7 +34,7 @@ class DigitFocal(NumberLoss):
     default_weight = 0.01
     weight_source = "ours"
     default_place_weighting = "none"
-    formula = "Σⱼ Aⱼ^γ Bⱼ, Aⱼ = |yⱼ − σ(zⱼ)|, Bⱼ = −yⱼ log σ(zⱼ) − (1−yⱼ) log(1−σ(zⱼ))"
+    formula = "Σⱼ Aⱼ^γ Bⱼ, Aⱼ = ∣yⱼ − σ(zⱼ)∣, Bⱼ = −yⱼ log σ(zⱼ) − (1−yⱼ) log(1−σ(zⱼ))"
     minimum = "0 at σ(z_g) = 1 and all other σ(zⱼ) = 0"
     overhead = "number columns only"
     source = "DEL, App. A, [arXiv 2605.20369](https://arxiv.org/abs/2605.20369)"

@@ -58,7 +58,7 @@ class NTIL(NumberLevelLoss):
     default_weight = 0.3
     weight_source = "published"
     default_place_weighting = "none"
-    formula = "meanᵢ ρⁱ Σⱼ p̂ᵢⱼ |vⱼ − v_g| + λᵣ |X − Y| / (max + 1) + λₘ log[(max + 1) / (min + 1)]"
+    formula = "meanᵢ ρⁱ Σⱼ p̂ᵢⱼ ∣vⱼ − v_g∣ + λᵣ ∣X − Y∣ / (max + 1) + λₘ log[(max + 1) / (min + 1)]"
     minimum = "0 at p̂ one-hot on the label"
     overhead = "number columns only, one term a number"
     source = "NTIL, [arXiv 2505.13077](https://arxiv.org/abs/2505.13077)"

@@ -35,7 +35,7 @@ class NTLNumber(NumberLevelLoss):
     default_weight = 0.3
     weight_source = "ours"
     default_place_weighting = "none"
-    formula = "|Ŷ − Y| / (|Ŷ| + |Y|), Ŷ = Σᵢ 10^placeᵢ Σⱼ p̂ᵢⱼ vⱼ"
+    formula = "∣Ŷ − Y∣ / (∣Ŷ∣ + ∣Y∣), Ŷ = Σᵢ 10^placeᵢ Σⱼ p̂ᵢⱼ vⱼ"
     minimum = "0 wherever Ŷ = Y, also on wrong digits"
     overhead = "number columns only, one term a number"
     source = "`ntloss` `NumberLevelLoss`, [arXiv 2411.02083](https://arxiv.org/abs/2411.02083)"

@@ -52,7 +52,7 @@ class NTLWAS(NumberLoss):
     default_weight = 0.3
     weight_source = "published"
     default_place_weighting = "none"
-    formula = "Σⱼ p̂ⱼ |vⱼ − v_g|"
+    formula = "Σⱼ p̂ⱼ ∣vⱼ − v_g∣"
     minimum = "0 at p̂_g = 1"
     overhead = "number columns only; `reweigh` also the mass on them"
     source = "NTL, NTL-WAS, [arXiv 2411.02083](https://arxiv.org/abs/2411.02083)"
