@@ -271,3 +271,29 @@ class DataConfig:
     nupa_seed: int | None = field(
         default=None, metadata={"help": "Seed of the number tasks. Unset, it is the run's `seed`."}
     )
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that no data has.
+
+        Raises:
+            UserError: (a `ValueError`) in one sentence.
+        """
+        digits = self.nupa_digits
+        if len(digits) != 2 or not 1 <= digits[0] <= digits[1]:
+            raise UserError(
+                f"nupa_digits is {digits}, but should be the fewest and the most digits: write `[1, 4]`"
+            )
+        if self.eval_size < 0 or (self.eval_size > 1 and self.eval_size != int(self.eval_size)):
+            raise UserError(
+                f"eval_size is {self.eval_size}, but should be a number of rows or a share below 1"
+            )
+        if self.before_after < 0:
+            raise UserError(
+                f"before_after is {self.before_after}, but should be a number of items: 0 for none"
+            )
+        for key in ("max_samples", "nupa_size"):
+            rows = getattr(self, key)
+            if rows is not None and rows < 1:
+                raise UserError(
+                    f"{key} is {rows}, but should be at least 1: leave it unset to use the default"
+                )

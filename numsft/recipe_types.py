@@ -53,7 +53,7 @@ class Mismatch(TypeError):
 
 @cache
 def recipe_keys() -> dict[str, Key]:
-    """Return every top-level key but `extends`: `shape`, then the model's, the data's and the training's fields."""
+    """Return every key but `extends`: `shape`, then the fields of the model, the data and the training."""
     from trl import ModelConfig  # type: ignore[attr-defined]
 
     from numsft.config import DataConfig, NumSFTConfig
@@ -64,9 +64,7 @@ def recipe_keys() -> dict[str, Key]:
         for field in dataclasses.fields(owner):
             hint = hints[field.name]
             if field.name not in _FILES and any(_base(member) is dict for member in _members(hint)):
-                hint = (
-                    dict[str, Any] | None
-                )  # TRL's `| str` is for a mapping written as text, read as one anyway
+                hint = dict[str, Any] | None  # TRL's `| str` is a mapping written as text
             choices = tuple(map(str, field.metadata.get("choices") or ()))
             made = field.default_factory() if callable(field.default_factory) else field.default
             keys[field.name] = Key(part, hint, choices, made, field.metadata.get("help", ""))
@@ -141,16 +139,19 @@ def check_block(block: str, values: Mapping[str, Any], source_of: Mapping[str, s
 
 
 def unknown_key(
-    key: str, known: Iterable[str], source: str, *, prefix: str = "", owner: str = ""
+    key: str, known: Iterable[str], source: str, *, prefix: str = "", owner: str = "", value: Any = None
 ) -> UserError:
     """Return the error for a key that nothing reads, with the nearest one that something does."""
     names = [str(name) for name in known]
+    if key == "warmup_ratio":
+        share = plain(value) if isinstance(plain(value), int | float) else 0.03
+        return UserError(
+            f"unknown key 'warmup_ratio' in {source}: write `warmup_steps: {share}`, which takes a share"
+        )
     if not names:
         return UserError(f"unknown key '{key}' in {source}: {owner} has no options, so remove it")
     inner = str(key).removeprefix(prefix)
-    close = difflib.get_close_matches(inner, names, n=1) or difflib.get_close_matches(
-        inner, names, n=1, cutoff=0
-    )
+    close = difflib.get_close_matches(inner, names, n=1, cutoff=0)
     return UserError(f"unknown key '{key}' in {source}: did you mean '{prefix}{close[0]}'?")
 
 
@@ -183,7 +184,7 @@ def _checked(key: str, value: Any, hint: Any, source: str) -> Any:
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of a union: null first, text last, and no text beside an enum of the words allowed."""
+    """The alternatives of a union: null first, text last, no text beside an enum."""
     if get_origin(hint) not in (Union, types.UnionType):
         return (hint,)
     members = get_args(hint)
