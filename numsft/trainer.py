@@ -75,6 +75,7 @@ class NumSFTTrainer(SFTTrainer):
         if args.liger_layer_kernels and not use_liger_layers(self.model):
             logger.warning("No GPU here: Liger's layer kernels are left off.")
 
+        self.card = hub.CardFacts()
         device = self.accelerator.device
         self._sums = {"train": MetricSums(device), "eval": MetricSums(device)}
         self._counts: StepCounts | None = None
@@ -211,6 +212,11 @@ class NumSFTTrainer(SFTTrainer):
         self._sums["train"].reset(sums if self.accelerator.is_main_process else None)
         self._counter.window = sums
         super()._save_checkpoint(model, trial)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        # PEFT writes its own stub of a card into every folder that it saves to; ours replaces it.
+        super()._save(output_dir, state_dict)
+        hub.write_model_card(self, output_dir)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """Train; on resume the token count and an unfinished logging window go on where they stopped."""
