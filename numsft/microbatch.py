@@ -18,6 +18,7 @@ class HeadBatch:
     """The trained positions of a micro-batch; N of them, M of which are number positions.
 
     Attributes:
+        length: Columns of the labels; a longer row of hidden states starts with virtual tokens.
         rows: `[N]` int64, index of each position's hidden state in the flattened `[batch * seq]` states.
         labels: `[N]` int64, the label that each predicts.
         number_rows: `[M]` int64, indices into the N positions, ascending.
@@ -33,6 +34,7 @@ class HeadBatch:
         seed: What the noise of a stochastic loss starts from.
     """
 
+    length: int
     rows: Tensor
     labels: Tensor
     number_rows: Tensor
@@ -126,6 +128,7 @@ def head_batch(
     if counts is not None:
         tokens = counts.tokens
     return HeadBatch(
+        length=length,
         rows=label_at - 1,
         labels=labels.flatten()[label_at],
         number_rows=number_rows,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +21,14 @@ from numsft.metrics import MetricSums, summarise
 from numsft.microbatch import StepCounts, count_step, head_batch
 from numsft.numerals import IGNORED, NumberVocab
 from numsft.objective import Objective
-from numsft.trl_bridge import HeadCall, attach_head, base_model_of, check_head, use_liger_layers
+from numsft.trl_bridge import (
+    HeadCall,
+    attach_head,
+    base_model_of,
+    check_head,
+    use_liger_layers,
+    without_peft_warning,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +70,8 @@ class NumSFTTrainer(SFTTrainer):
         self.objective = Objective.from_config(args)
         self._counter = _RunState()
         callbacks = [*(kwargs.pop("callbacks", None) or []), self._counter]
-        super().__init__(model, args, callbacks=callbacks, **kwargs)
+        with without_peft_warning():
+            super().__init__(model, args, callbacks=callbacks, **kwargs)
         self._refuse_sharded_sequences()
         self.model_accepts_loss_kwargs = True
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import types
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +38,14 @@ class HeadCall:
 def base_model_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
     """Return the causal language model inside a PEFT model, or `model` itself."""
     return model.get_base_model() if isinstance(model, PeftModel) else model
+
+
+@contextmanager
+def without_peft_warning() -> Iterator[None]:
+    """Silence the one warning that PEFT 0.21 draws from transformers 5.24 on every model it wraps."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
+        yield
 
 
 def check_head(model: PreTrainedModel | PeftModel, largest_number_id: int | None) -> None:
@@ -102,10 +112,8 @@ def attach_head(model: PreTrainedModel) -> None:
             return plain_forward(*args, **kwargs)
         outputs = self.base_model(*args, **kwargs)
         head = self.get_output_embeddings()
-        hidden = outputs.last_hidden_state
         # Prompt tuning puts virtual tokens before the row; no label describes them.
-        expected = kwargs["input_ids"].shape[1] if kwargs.get("input_ids") is not None else hidden.shape[1]
-        hidden = hidden[:, hidden.shape[1] - expected :]
+        hidden = outputs.last_hidden_state[:, -head_call.batch.length :]
         with _whole_parameters(head) as (weight, bias):
             loss, sums = chunked_head(
                 hidden.flatten(0, 1).to(weight.device),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+import torch
 from datasets import Dataset
 from tiny import tiny_llama, tiny_tokenizer
+from transformers import TrainerCallback
 
 from numsft import NumSFTConfig, NumSFTTrainer
 
@@ -39,6 +41,7 @@ def tiny_trainer(tmp_path, *, model=None, dataset=None, **settings) -> NumSFTTra
         report_to="none",
         disable_tqdm=True,
         shuffle_dataset=False,
+        train_sampling_strategy="sequential",
         activation_checkpointing=False,
         seed=0,
     )
@@ -49,3 +52,35 @@ def tiny_trainer(tmp_path, *, model=None, dataset=None, **settings) -> NumSFTTra
         processing_class=tiny_tokenizer(),
         **trainer_only,
     )
+
+
+class GradientRecorder(TrainerCallback):
+    """Keeps the gradients of every optimiser step, as float64 copies."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, torch.Tensor]] = []
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.steps.append(
+            {
+                name.removeprefix("module."): parameter.grad.double().clone()
+                for name, parameter in model.named_parameters()
+                if parameter.grad is not None
+            }
+        )
+
+
+def train_recorded(trainer) -> tuple[list[dict[str, torch.Tensor]], list[dict[str, float]]]:
+    """Train; return the gradients of each step and the log entries that have a loss."""
+    recorder = GradientRecorder()
+    trainer.add_callback(recorder)
+    trainer.train()
+    return recorder.steps, [entry for entry in trainer.state.log_history if "loss" in entry]
+
+
+def assert_gradients_equal(ours, theirs, tolerance: float = 1e-5) -> None:
+    """Each parameter's gradient within `tolerance`, relative to the norm of the whole gradient's largest parts."""
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        error = (ours[name] - theirs[name]).norm()
+        assert error <= tolerance * theirs[name].norm().clamp(min=1e-7), f"{name}: {error} of {theirs[name].norm()}"

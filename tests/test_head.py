@@ -26,6 +26,7 @@ def make_batch(seed=0, n=29, without_numbers=False, dtype=torch.float32):
     number_rows = match.any(1).nonzero()[:, 0]
     m = len(number_rows)
     return HeadBatch(
+        length=T,
         rows=rows,
         labels=labels,
         number_rows=number_rows,
