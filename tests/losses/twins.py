@@ -1,8 +1,8 @@
 """Slow, obvious twins of every loss: Python floats and loops over the classes, no torch.
 
-A number twin is called as `twin(z, g, values, log_mass=None, **options) -> float` for one position: `z` the logits of
-the number classes, `g` the index of the right one. `test_twins.py` holds the twins to the published vectors; the
-other files hold the package to the twins.
+A number twin is called as `twin(z, g, values, log_mass=None, **options) -> float` for one position: `z` the
+logits of the number classes, `g` the index of the right one. `test_twins.py` holds the twins to the published
+vectors; the other files hold the package to the twins.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def bce(z, g):
     return [softplus(-x) if j == g else softplus(x) for j, x in enumerate(z)]
 
 
-# ------------------------------------------------------------------------------------------------ number losses
+# --- number losses
 
 
 def del_(z, g, values, log_mass=None, *, detach_weight=False, level=None):
@@ -80,9 +80,8 @@ def ground_cost(values, *, squash=None, power=1.0, modulus=None):
     if squash is not None:
         off = [d for row in cost for d in row if d > 0.0]
         low, high = min(off), max(off)
-        cost = [
-            [0.0 if d == 0.0 else 1.0 + (d - low) * (squash - 1.0) / (high - low) for d in row] for row in cost
-        ]
+        slope = (squash - 1.0) / (high - low)
+        cost = [[0.0 if d == 0.0 else 1.0 + (d - low) * slope for d in row] for row in cost]
     return cost
 
 
@@ -230,7 +229,7 @@ NUMBER_OPTIONS = [
 ]
 
 
-# ------------------------------------------------------------------------------------------ number-level losses
+# --- number-level losses
 
 
 def ntl_number(positions, values, eps=2.220446049250313e-16):
@@ -243,7 +242,7 @@ def ntl_number(positions, values, eps=2.220446049250313e-16):
 
 
 def ntil_parts(positions):
-    """EMD, relative and magnitude term of one integer whose digits' arg-max is clear of the sampling noise."""
+    """EMD, relative and magnitude term of one integer; its digits' arg-max is clear of the sampling noise."""
     emd = predicted = right = 0.0
     for z, g, place in positions:
         emd += 1.2**place * sum(p * abs(j - g) for j, p in enumerate(softmax(z)))
@@ -258,7 +257,7 @@ def ntil(positions):
     return emd + 0.2 * relative + 0.2 * magnitude
 
 
-# ------------------------------------------------------------------------------------------------- token losses
+# --- token losses
 
 
 def ce(ce, emo=None):
@@ -298,7 +297,7 @@ TOKEN_TWINS = {"ce": ce, "mixce": mixce, "dft": dft, "tailr": tailr, "emo": emo}
 
 
 def token_slopes(name, ce, emo, **options):
-    """(d loss / d ce, d loss / d emo) with the factors that the papers stop the gradient through held constant."""
+    """(d loss / d ce, d loss / d emo), the factors that the papers stop the gradient through held constant."""
     if name == "ce":
         return 1.0, 0.0
     if name == "mixce":
