@@ -12,7 +12,7 @@ TOKEN = sorted(TOKEN_LOSSES)
 
 
 def with_defaults(tables, names):
-    """The table's option sets of the losses named, and the defaults of a loss that the table does not know."""
+    """The option sets of the table for these names; the defaults of a loss that the table does not know."""
     rows = [(name, options) for name, options in tables if name in names]
     return rows + [(name, {}) for name in names if name not in {row[0] for row in rows}]
 

@@ -297,7 +297,7 @@ TOKEN_TWINS = {"ce": ce, "mixce": mixce, "dft": dft, "tailr": tailr, "emo": emo}
 
 
 def token_slopes(name, ce, emo, **options):
-    """(d loss / d ce, d loss / d emo), the factors that the papers stop the gradient through held constant."""
+    """(d loss / d ce, d loss / d emo), with the factors that the papers detach held constant."""
     if name == "ce":
         return 1.0, 0.0
     if name == "mixce":
