@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from ntloss import NTLoss, NTLossDotProduct, NumberLevelLoss
+from tiny import tiny_tokenizer
 
 from numsft.losses import NUMBER_LOSSES
-from tiny import tiny_tokenizer
 
 WIDE = 110  # a head wider than the tokenizer
 
@@ -22,7 +22,7 @@ def digit_ids(tokenizer):
 
 
 def text_batch(tokenizer, seed):
-    """Three rows of numbers in text, some of it ignored, under random logits. `ntloss` does not shift labels."""
+    """Three rows of numbers in text, partly ignored, under random logits. `ntloss` does not shift labels."""
     rows = ["a 42 b 7 c 1234567", "12.34 x 5 y 0.125 z", "no 900 then 3.0 or 81"]
     labels = torch.tensor([tokenizer.encode(row.ljust(24), add_special_tokens=False) for row in rows])
     labels[:, -1] = -100
@@ -122,7 +122,7 @@ def test_number_level_loss_equals_ntloss(tokenizer, digit_ids, seed, join_at_poi
     value = NUMBER_LOSSES["ntl_number"]()(
         columns, classes, torch.arange(10.0, dtype=torch.float64), places=places, numbers=numbers
     )
-    assert len(value) == (9 if join_at_point else 12)
+    assert len(value) == (9 if join_at_point else 11)
     assert places.min() == (-3 if join_at_point else 0)
     torch.testing.assert_close(
         value, torch.stack([expected[b, t] for b, t in starts]).double(), rtol=1e-6, atol=1e-6
