@@ -1,13 +1,14 @@
 """Which tokens are numbers, where numbers begin and end, and what place each digit has.
 
-The reference below is slow and obvious: it walks one row from left to right. It takes the specification to say:
+The reference below is slow and obvious: it walks one row from left to right. It reads the specification so:
 
-* a run is a maximal stretch of number tokens; a point joins two of them where it has one directly on both sides;
-* the first point of a number is its decimal point; the next one starts a new number, whose digits count from the
-  units again and which may have a decimal point of its own: `1.2.3` is 1.2 and 3, `1.2.3.4` is 1.2 and 3.4;
+* a run is a maximal stretch of number tokens; a point joins two of them where it has one directly on both
+  sides;
+* the first point of a number is its decimal point; the next one starts a new number, whose digits count from
+  the units again and which may have a decimal point of its own: `1.2.3` is 1.2 and 3, `1.2.3.4` is 1.2 and 3.4;
 * `.5` and `5.` have no digit on one side of the point, so the point belongs to nothing and changes nothing;
-* nothing else joins: not a comma, a sign, an exponent, a space, nor a digit across an ignored label, a row end, or
-  the start of a document (position 0, or a position that is not one more than the last).
+* nothing else joins: not a comma, a sign, an exponent, a space, nor a digit across an ignored label, a row end,
+  or the start of a document (position 0, or a position that is not one more than the last).
 """
 
 import os
@@ -27,7 +28,7 @@ IGNORED = -100
 
 
 def reference(row, positions, token_of, points):
-    """[(place, digits right) or None] of one row of labels; `token_of[id]` is (value, length) of a number token."""
+    """[(place, digits right) or None] of a row of labels; `token_of[id]` is a number token's (value, length)."""
     size = len(row)
 
     def starts_document(t):
@@ -307,7 +308,7 @@ def weights_of(text, weighting="float", **options):
     ],
 )
 def test_float_weights_are_the_published_ones(text, weights):
-    """k (place + 1) from the units up, β^(place - 1) below. `1.2.3` differs: its second point starts a number."""
+    """k (place + 1) from the units up, β^(place - 1) below; in `1.2.3` the second point starts a number."""
     assert weights_of(text) == pytest.approx(weights, rel=1e-6)
 
 
@@ -526,7 +527,7 @@ def test_sentencepiece_digits_are_found_inside_a_word_and_after_a_space():
 
 
 def test_bytes_are_not_number_tokens():
-    """`<0x37>` is the byte of a 7, which the vocabulary holds as a piece of its own; ７ falls back to bytes."""
+    """`<0x37>` is the byte of a 7, which the vocabulary holds as a piece too; ７ falls back to bytes."""
     tokenizer = metaspace_tokenizer()
     vocab = NumberVocab.from_tokenizer(tokenizer)
     byte_ids = {tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in range(256)}

@@ -27,7 +27,7 @@ def call(name, positions, numbers, *, seed=0, options=None, requires_grad=False)
 
 
 def random_numbers(lengths, *, decimals=0, seed=3):
-    """Digits of random numbers, as (positions, numbers); the last `decimals` digits of each follow a point."""
+    """Digits of random numbers, as (positions, numbers); the last `decimals` of each follow a point."""
     generator = torch.Generator().manual_seed(seed)
     positions, numbers = [], []
     for number, length in enumerate(lengths):
