@@ -1,4 +1,4 @@
-"""`number_loss` on full logits: the published end-to-end values, the shift, the reductions, the attached zero."""
+"""`number_loss` on full logits: published end-to-end values, the shift, the reductions, the attached zero."""
 
 import math
 import warnings
@@ -55,23 +55,24 @@ def per_digit(loss, logits, labels, b, t):
     mass = (columns.logsumexp(0) - row.logsumexp(0))[None]
     digit = torch.tensor([13 - int(labels[b, t])])
     values = torch.arange(10, dtype=torch.float64)
-    return (loss(columns[None], digit, values, log_mass=mass) if loss.needs_log_mass else None) or loss(
-        columns[None], digit, values
-    )
+    if loss.needs_log_mass:
+        return loss(columns[None], digit, values, log_mass=mass)
+    return loss(columns[None], digit, values)
 
 
 # --- the published values
 
 PUBLISHED = [
-    # text, logits, value of the published code over α (class mean, digit mean), exact weights
+    # text, logits, value of the published code over α (class mean, digit mean), tolerance: its weights are the
+    # float32 results of a pow and a log, so 4 is 3.9999862
     ("7", "uni", 0.13862943649291992, 1e-8),
     ("7", "ln9", 0.07985076978802681, 1e-8),
     ("42", "uni", 0.20794408863571337, 2e-7),
     ("42", "ln9", 0.11977611660622604, 2e-7),
     ("12.34", "uni", 0.1369570646, 1e-7),
     ("12.34", "ln9", 0.0788874810367891, 1e-7),
-    ("a7 42.", "ln9", 0.10646734878188284, 2e-7),
-    ("1,234", "uni", 0.24260111517487104, 2e-7),
+    ("a7 42.", "ln9", 0.10646734878188284, 5e-7),
+    ("1,234", "uni", 0.24260111517487104, 5e-7),
 ]
 
 
@@ -166,7 +167,7 @@ def test_the_logits_of_the_last_position_get_no_gradient_and_others_only_before_
 
 
 def test_the_first_token_of_a_row_neither_counts_nor_lengthens_a_number():
-    """ "42." leaves the 2 alone to be predicted, as a units digit; its weight is 2, not the mean with a ten's."""
+    """Of "42." the 2 alone is predicted, as a units digit: its weight is 2."""
     labels = labels_of("42.", "a2.")
     logits = logits_for(labels, "uni")
     value = number_loss(logits[:1], labels[:1], digit_vocab(), "del")
@@ -192,16 +193,16 @@ def test_the_first_token_of_a_packed_document_neither_counts_nor_lengthens_a_num
 
 @pytest.mark.parametrize("name", ALL)
 def test_packing_changes_nothing(name):
-    """Two rows, or the same two rows as documents of one row."""
-    texts = ["a12.34 7 ", "900 a1.5 "]
-    logits, labels = random_batch(*texts, seed=4)
-    logits[..., DIGIT_ID] += 3.0 * F.one_hot(torch.arange(14).remainder(10)[: labels.shape[1]], 10)
-    packed_positions = torch.arange(9).repeat(2)[None]
+    """Two rows, or the same two as documents of one row; digits so clear that NTIL draws no others."""
+    logits, labels = random_batch("a12.34 7 ", "900 a1.5 ", seed=4)
+    clear = torch.arange(18).reshape(2, 9).remainder(7)
+    logits = 0.1 * logits
+    logits[..., DIGIT_ID] += 4.0 * F.one_hot(clear, 10)
+    positions = torch.arange(9).repeat(2)[None]
     rows = number_loss(logits, labels, digit_vocab(), name)
-    packed = number_loss(
-        logits.reshape(1, 18, 14), labels.reshape(1, 18), digit_vocab(), name, position_ids=packed_positions
-    )
-    torch.testing.assert_close(packed, rows, rtol=1e-9 if name != "ntil" else 0.5, atol=1e-12)
+    one_row = logits.reshape(1, 18, 14), labels.reshape(1, 18)
+    packed = number_loss(*one_row, digit_vocab(), name, position_ids=positions)
+    torch.testing.assert_close(packed, rows, rtol=1e-9, atol=1e-12)
 
 
 def test_ignored_labels_neither_count_nor_join_digits():
@@ -211,7 +212,7 @@ def test_ignored_labels_neither_count_nor_join_digits():
 
 
 def test_number_level_losses_divide_by_the_numbers():
-    logits, labels = random_batch("a12.3 4", "7 56,789")
+    logits, labels = random_batch("a12.3 4 ", "7 56,789")
     loss = NUMBER_LOSSES["ntl_number"]()
     values = torch.arange(10, dtype=torch.float64)
     terms = []

@@ -5,10 +5,10 @@ The reference below is slow and obvious: it walks one row from left to right. It
 * a run is a maximal stretch of number tokens; a point joins two of them where it has one directly on both
   sides;
 * the first point of a number is its decimal point; the next one starts a new number, whose digits count from
-  the units again and which may have a decimal point of its own: `1.2.3` is 1.2 and 3, `1.2.3.4` is 1.2 and 3.4;
+  the units again and may have a decimal point of their own: `1.2.3` is 1.2 and 3, `1.2.3.4` is 1.2 and 3.4;
 * `.5` and `5.` have no digit on one side of the point, so the point belongs to nothing and changes nothing;
-* nothing else joins: not a comma, a sign, an exponent, a space, nor a digit across an ignored label, a row end,
-  or the start of a document (position 0, or a position that is not one more than the last).
+* nothing else joins: no comma, sign, exponent or space, and nothing across an ignored label, a row end, or the
+  start of a document (position 0, or a position that is not one more than the last).
 """
 
 import os
@@ -28,7 +28,7 @@ IGNORED = -100
 
 
 def reference(row, positions, token_of, points):
-    """[(place, digits right) or None] of a row of labels; `token_of[id]` is a number token's (value, length)."""
+    """[(place, digits right) or None] of a row; `token_of[id]` is (value, length) of a number token."""
     size = len(row)
 
     def starts_document(t):

@@ -34,7 +34,8 @@ def test_gradient_is_the_closed_form(detach_weight, level, batch, digits):
     options = {"detach_weight": detach_weight, "level": level}
     (gradient,) = torch.autograd.grad(number_loss("del", options, logits, classes, digits).sum(), logits)
     expected = [closed_form(z, g, **options) for z, g in zip(logits.tolist(), classes.tolist(), strict=True)]
-    torch.testing.assert_close(gradient, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-10)
+    # torch's softplus is the identity above 20, which is off by up to e^-20 = 2e-9.
+    torch.testing.assert_close(gradient, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=5e-9)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +76,9 @@ def test_gradient_turns_wrong_where_the_target_logit_falls_below_the_published_t
 
 def test_gradient_vanishes_where_the_right_digit_is_improbable():
     z = [15.0] * 10
-    z[3] = 5.0
+    z[3] = 0.0
     _, gradient = one_position("del", {}, z, 3)
-    assert gradient[3].item() == pytest.approx(-5.0e-7, rel=0.35)
+    assert gradient[3].item() == pytest.approx(-5.0e-7, rel=0.01)
     assert gradient[3].item() == pytest.approx(closed_form(z, 3)[3], rel=1e-9)
 
 
@@ -89,10 +90,10 @@ def test_level_puts_the_mean_logit_of_each_position_there():
 
 
 def test_bf16_rounding_of_the_logits_costs_what_was_published():
-    """gen + 20 is 16.3625 exactly and 16.4194 once the logits were rounded to bf16."""
+    """gen + 20 is 16.3625 exactly and 16.419388 once the logits were rounded to bf16 (in float32: 5e-6)."""
     logits = torch.tensor([[x + 20 for x in GEN]], dtype=torch.float64).bfloat16().double()
     value = number_loss("del", {}, logits, torch.tensor([3]), torch.arange(10.0, dtype=torch.float64))
-    assert value.item() == pytest.approx(16.419388, abs=1e-6)
+    assert value.item() == pytest.approx(16.419388, abs=5e-6)
 
 
 def test_sum_over_the_classes_is_not_a_mean():
@@ -105,7 +106,7 @@ def test_distance_variant_is_zero_weighted_on_the_right_digit():
     """Σ p_j B_j |v_j - v_g|: at uniform logits, target 3, ln 2 · 27 / 10."""
     value, _ = one_position("del_distance", {}, uniform(), 3)
     assert value == pytest.approx(math.log(2) * 2.7, abs=1e-12)
-    value, _ = one_position("del_distance", {}, ln9(), 0)
+    value, _ = one_position("del_distance", {}, ln9(0), 0)
     assert value == pytest.approx(45 / 18 * math.log(2), abs=1e-12)
 
 
