@@ -63,8 +63,8 @@ def per_digit(loss, logits, labels, b, t):
 # --- the published values
 
 PUBLISHED = [
-    # text, logits, value of the published code over α (class mean, digit mean), tolerance: its weights are the
-    # float32 results of a pow and a log, so 4 is 3.9999862
+    # text, logits, value of the published code over α (class mean, digit mean), tolerance: the code's weights
+    # are float32 results of a pow and a log, so 4 is 3.9999862
     ("7", "uni", 0.13862943649291992, 1e-8),
     ("7", "ln9", 0.07985076978802681, 1e-8),
     ("42", "uni", 0.20794408863571337, 2e-7),

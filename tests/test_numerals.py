@@ -7,8 +7,8 @@ The reference below is slow and obvious: it walks one row from left to right. It
 * the first point of a number is its decimal point; the next one starts a new number, whose digits count from
   the units again and may have a decimal point of their own: `1.2.3` is 1.2 and 3, `1.2.3.4` is 1.2 and 3.4;
 * `.5` and `5.` have no digit on one side of the point, so the point belongs to nothing and changes nothing;
-* nothing else joins: no comma, sign, exponent or space, and nothing across an ignored label, a row end, or the
-  start of a document (position 0, or a position that is not one more than the last).
+* nothing else joins: no comma, sign, exponent or space, and nothing across an ignored label, a row end, or
+  the start of a document (position 0, or a position that is not one more than the last).
 """
 
 import os

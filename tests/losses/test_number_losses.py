@@ -220,6 +220,20 @@ def test_a_list_of_bandwidths_as_yaml_gives_it_is_a_set_of_bandwidths(batch, dig
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ALL)
+def test_values_of_another_dtype_change_neither_the_result_nor_its_dtype(name, dtype, batch, digits):
+    """The vocabulary keeps its values in one dtype; the logits come in any."""
+    logits, classes, _ = batch
+    logits = logits.to(dtype)
+    expected = any_number_loss(name, {}, logits, classes, digits.to(dtype))
+    for other in (torch.float64, torch.float32):
+        value = any_number_loss(name, {}, logits, classes, digits.to(other))
+        assert value.dtype == dtype
+        if name != "ntil":
+            torch.testing.assert_close(value, expected)
+
+
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_bf16_logits_lose_at_most_five_percent(name, options, batch, digits):
     """Against float64 on the same rounded logits: 5 % of the value and 2 % of the batch's largest."""
