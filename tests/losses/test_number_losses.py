@@ -293,7 +293,7 @@ def test_loss_describes_itself(name):
     loss = NUMBER_LOSSES[name]
     assert loss.name == name
     assert loss.unit in {"digit", "number"}
-    for text in (loss.formula, loss.minimum, loss.cost, loss.source, loss.__doc__):
+    for text in (loss.formula, loss.minimum, loss.overhead, loss.source, loss.__doc__):
         assert text.strip()
     assert loss.default_weight > 0
     assert loss.weight_source in {"published", "ours"}

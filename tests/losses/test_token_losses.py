@@ -161,7 +161,7 @@ def test_loss_describes_itself(name):
     loss = TOKEN_LOSSES[name]
     assert loss.name == name
     assert loss.needs_cost_embedding is (name == "emo") or name not in twins.TOKEN_TWINS
-    for text in (loss.formula, loss.minimum, loss.cost, loss.source, loss.__doc__):
+    for text in (loss.formula, loss.minimum, loss.overhead, loss.source, loss.__doc__):
         assert text.strip()
     assert dataclasses.is_dataclass(loss)
     assert loss.__dataclass_params__.frozen
