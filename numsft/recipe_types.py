@@ -38,7 +38,7 @@ _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 
 @dataclass(frozen=True)
 class Key:
-    """One key: the part of the recipe it belongs to, its type, its allowed values, its default and its help."""
+    """One key: the part of the recipe it belongs to, its type, allowed values, default and help."""
 
     part: str
     hint: Any
@@ -117,7 +117,7 @@ def check_value(key: str, value: Any, source: str) -> Any:
         choices = (*loss_classes(key), *(["none"] if key == "number_loss" else []))
     if choices and checked is not None and checked not in choices:
         raise UserError(
-            f"{source}: {key} is {describe(value)}, but is one of {', '.join(choices)}"
+            f"{source}: {key} is {describe(value)}, but should be one of {', '.join(choices)}"
             + _near(checked, choices)
         )
     return checked
@@ -132,8 +132,9 @@ def check_block(block: str, values: Mapping[str, Any], source_of: Mapping[str, s
     for key, value in entries.items():
         source = source_of.get(f"{block}.{key}", source_of[block])
         if key not in known:
-            owner = values.get(block.removesuffix("_kwargs")) or block
-            raise unknown_key(f"{block}.{key}", known, source, prefix=f"{block}.", owner=f"{owner}")
+            loss = block.removesuffix("_kwargs")
+            owner = f"{loss} {values.get(loss) or recipe_keys()[loss].default}" if loss in _LOSSES else block
+            raise unknown_key(f"{block}.{key}", known, source, prefix=f"{block}.", owner=owner)
         checked[key] = _checked(f"{block}.{key}", value, known[key], source)
     return checked
 
@@ -158,7 +159,7 @@ def unknown_key(
 def convert(value: Any, hint: Any) -> Any:
     """Return `value`, as the YAML reader gives it, in the type of the annotation `hint`.
 
-    Whole numbers written `1e1` suit `int`, `yes` and `off` suit `bool`, one item suits a list, and a text field
+    A whole number may be written `1e1`, a boolean `yes` or `off`, a list of one as its item, and a text field
     takes a number as it was written.
 
     Raises:

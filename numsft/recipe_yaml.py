@@ -38,7 +38,7 @@ class Scalar:
 def resolve_scalar(text: str) -> Scalar | str:
     """Return what an unquoted scalar means: `5e-6` and `1e3` are numbers, `no` and `off` are text."""
     for kind, rule in _RULES.items():
-        if rule.match(text):
+        if rule.match(text) and len(text) < 1000:  # Python refuses integers of thousands of digits
             return Scalar(_value(kind, text), text)
     return text
 
@@ -142,10 +142,9 @@ def _convert(node: yaml.Node, source: str, above: tuple[yaml.Node, ...]) -> Any:
         if kind in _RULES and _RULES[kind].match(node.value):
             try:
                 return Scalar(_value(kind, node.value), node.value)
-            except ValueError as error:  # Python refuses integers of thousands of digits
-                raise UserError(
-                    f"{where}: {describe(node.value)} is no number ({error}): shorten it"
-                ) from None
+            except ValueError:  # Python refuses integers of thousands of digits
+                shown = describe(node.value)
+                raise UserError(f"{where}: {shown} is too long a number: shorten it") from None
     raise UserError(f"{where}: the tag {node.tag!r} is not supported: write a plain value")
 
 
