@@ -199,6 +199,11 @@ def _base(member: Any) -> Any:
     return get_origin(member) or member
 
 
+def _item_hint(member: Any) -> Any:
+    """The type of a list's items, or of those of a tuple of any length."""
+    return (get_args(member) or (Any,))[0]
+
+
 def _exact(value: Any, member: Any) -> Any:
     """The value, where it is of this type as it stands."""
     base, meaning = _base(member), plain(value)
@@ -215,8 +220,8 @@ def _exact(value: Any, member: Any) -> Any:
     elif member is type(None):
         if meaning is None:
             return None
-    elif base is list and isinstance(value, list):
-        return [convert(item, (get_args(member) or (Any,))[0]) for item in value]
+    elif base in (list, tuple) and isinstance(value, list):
+        return base(convert(item, _item_hint(member)) for item in value)
     elif base in (bool, int, float, str, dict) and type(meaning) is base:
         return meaning
     raise Mismatch
@@ -236,14 +241,14 @@ def _lenient(value: Any, member: Any) -> Any:
         return None
     if base is str and isinstance(value, Scalar) and meaning is not None:
         return value.text
-    if base in (list, dict) and isinstance(value, str) and value[:1] == {list: "[", dict: "{"}[base]:
+    if isinstance(value, str) and value[:1] == {list: "[", tuple: "[", dict: "{"}.get(base, "no"):
         try:
             return _exact(parse(value, "the value"), member)
         except UserError:
             raise Mismatch from None
     if base is list and not isinstance(value, list | dict) and meaning is not None:
         items = value.split(",") if isinstance(value, str) and _NAME_LIST.fullmatch(value) else [value]
-        return [convert(item, (get_args(member) or (Any,))[0]) for item in items]
+        return [convert(item, _item_hint(member)) for item in items]
     raise Mismatch
 
 
@@ -255,9 +260,10 @@ def _expected(members: tuple[Any, ...]) -> str:
             named.extend(str(choice) for choice in get_args(member))
         elif isinstance(base, type) and issubclass(base, Enum):
             named.append("one of " + ", ".join(str(item.value) for item in base))
-        elif base is list:
-            inner = get_args(member)
-            named.append("a list of whole numbers" if inner == (int,) else "a list")
+        elif base in (list, tuple):
+            named.append(
+                {int: "a list of whole numbers", float: "a list of numbers"}.get(_item_hint(member), "a list")
+            )
         elif member is not type(None):
             named.append(_NAMES.get(base, getattr(base, "__name__", str(base))))
     return " or ".join(dict.fromkeys(named)) or "null"

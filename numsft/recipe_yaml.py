@@ -16,6 +16,7 @@ import yaml
 from numsft.errors import UserError
 
 _TAG = "tag:yaml.org,2002:"
+_DOCUMENT_END = "\n..."
 _RULES = {  # YAML 1.2 core schema
     "null": re.compile(r"(?:~|null|Null|NULL|)\Z"),
     "bool": re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"),
@@ -105,15 +106,15 @@ def describe(value: Any) -> str:
 
 def to_line(key: str, value: Any) -> str:
     """Return `key: value`, one line in flow style, the same value to readers of YAML 1.1 and 1.2."""
-    flow = yaml.dump(
-        [value],
+    text = yaml.dump(
+        value,
         Dumper=_Writer,
         default_flow_style=True,
         width=float("inf"),
         sort_keys=False,
         allow_unicode=True,
     )
-    return f"{key}: {flow.strip()[1:-1]}"
+    return f"{key}: {text.rstrip().removesuffix(_DOCUMENT_END).rstrip()}"
 
 
 def _value(kind: str, text: str) -> bool | int | float | None:

