@@ -65,6 +65,10 @@ def recipe_keys() -> dict[str, Key]:
             hint = hints[field.name]
             if field.name not in _FILES and any(_base(member) is dict for member in _members(hint)):
                 hint = dict[str, Any] | None  # TRL's `| str` is a mapping written as text
+            if field.name == "fsdp":
+                hint = (
+                    bool | str | None
+                )  # transformers documents `true`, and deprecates the text it is typed as
             choices = tuple(map(str, field.metadata.get("choices") or ()))
             made = field.default_factory() if callable(field.default_factory) else field.default
             keys[field.name] = Key(part, hint, choices, made, field.metadata.get("help", ""))
@@ -77,6 +81,13 @@ def loss_classes(key: str) -> Mapping[str, type]:
 
     classes: Mapping[str, type] = losses.TOKEN_LOSSES if key == "token_loss" else losses.NUMBER_LOSSES
     return classes
+
+
+def choices_of(key: str) -> tuple[str, ...]:
+    """Return the words that a top-level key can have, or nothing where it takes any value of its type."""
+    if key in _LOSSES:
+        return (*loss_classes(key), *(["none"] if key == "number_loss" else []))
+    return recipe_keys()[key].choices
 
 
 def block_keys(block: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,13 +119,10 @@ def check_value(key: str, value: Any, source: str) -> Any:
     Raises:
         UserError: Naming file, key, value and what was expected.
     """
-    known = recipe_keys()[key]
     if key in BLOCKS and isinstance(value, dict):
         return value  # its scalars are needed until the inner keys are checked
-    checked = _checked(key, value, known.hint, source)
-    choices = known.choices
-    if key in _LOSSES:
-        choices = (*loss_classes(key), *(["none"] if key == "number_loss" else []))
+    checked = _checked(key, value, recipe_keys()[key].hint, source)
+    choices = choices_of(key)
     if choices and checked is not None and checked not in choices:
         raise UserError(
             f"{source}: {key} is {describe(value)}, but should be one of {', '.join(choices)}"

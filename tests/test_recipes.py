@@ -389,6 +389,7 @@ def test_a_mistake_in_a_parent_names_the_parent(write):
         (["--packing"], "packing", True),
         (["--packing", "--seed", "3"], "packing", True),
         (["--packing", "false"], "packing", False),
+        (["--fsdp"], "fsdp", True),
         (["--bf16_full_eval=no"], "bf16_full_eval", False),
         (["--eval_strategy", "no"], "eval_strategy", "no"),
         (["--lora_target_modules=[q_proj,v_proj]"], "lora_target_modules", ["q_proj", "v_proj"]),
@@ -476,12 +477,13 @@ def test_a_flag_of_the_wrong_type_is_refused():
         split_arguments(["r.yaml", "--gpus"])
 
 
-def test_help_lists_every_key(capsys):
+def test_help_lists_every_key_and_loss(capsys):
     with pytest.raises(SystemExit) as stop:
         split_arguments(["--help"])
     printed = capsys.readouterr().out
     assert stop.value.code == 0
     assert [key for key in recipe_types.recipe_keys() if f"  --{key}" not in printed] == []
+    assert "One of del, digit_entropy, smmd, none." in printed
     assert "~20% slower" in printed and "MISSING" not in printed and "<factory>" not in printed
 
 
