@@ -208,7 +208,7 @@ def _loss_options(loss: TokenLoss | NumberLoss) -> dict[str, Any]:
     if not dataclasses.is_dataclass(loss):
         return {}
     options = {option.name: getattr(loss, option.name) for option in dataclasses.fields(loss)}
-    plain = (bool, int, float, str, type(None))
+    plain = (bool, int, float, str, tuple, type(None))
     return {name: value if isinstance(value, plain) else repr(value) for name, value in options.items()}
 
 

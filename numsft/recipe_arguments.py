@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, get_args
 
 from numsft.errors import UserError
-from numsft.recipe_types import BLOCKS, Key, Mismatch, convert, recipe_keys, unknown_key
+from numsft.recipe_types import BLOCKS, Key, Mismatch, choices_of, convert, recipe_keys, unknown_key
 from numsft.recipe_yaml import parse, resolve_scalar
 
 COMMAND_LINE = "the command line"
@@ -118,7 +118,7 @@ def help_text() -> str:
             lines += ["", f"{titles[key.part]} (a key of the recipe, or `--key value`):"]
         part = key.part
         default = "" if key.default is None or key.default is MISSING else f" [{str(key.default) or 'empty'}]"
-        choices = f" One of {', '.join(key.choices)}." if key.choices else ""
+        choices = f" One of {', '.join(choices_of(name))}." if choices_of(name) else ""
         lines.append(f"  --{name}{default}  {key.help.replace('%%', '%')}{choices}")
     return "\n".join(lines)
 

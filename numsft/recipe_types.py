@@ -38,7 +38,7 @@ _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 
 @dataclass(frozen=True)
 class Key:
-    """One key: the part of the recipe it belongs to, its type, its allowed values, its default and its help."""
+    """One key: the part of the recipe it belongs to, its type, allowed values, default and help."""
 
     part: str
     hint: Any
@@ -65,6 +65,10 @@ def recipe_keys() -> dict[str, Key]:
             hint = hints[field.name]
             if field.name not in _FILES and any(_base(member) is dict for member in _members(hint)):
                 hint = dict[str, Any] | None  # TRL's `| str` is a mapping written as text
+            if field.name == "fsdp":
+                hint = (
+                    bool | str | None
+                )  # transformers documents `true`, and deprecates the text it is typed as
             choices = tuple(map(str, field.metadata.get("choices") or ()))
             made = field.default_factory() if callable(field.default_factory) else field.default
             keys[field.name] = Key(part, hint, choices, made, field.metadata.get("help", ""))
@@ -77,6 +81,13 @@ def loss_classes(key: str) -> Mapping[str, type]:
 
     classes: Mapping[str, type] = losses.TOKEN_LOSSES if key == "token_loss" else losses.NUMBER_LOSSES
     return classes
+
+
+def choices_of(key: str) -> tuple[str, ...]:
+    """Return the words that a top-level key can have, or nothing where it takes any value of its type."""
+    if key in _LOSSES:
+        return (*loss_classes(key), *(["none"] if key == "number_loss" else []))
+    return recipe_keys()[key].choices
 
 
 def block_keys(block: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,16 +119,13 @@ def check_value(key: str, value: Any, source: str) -> Any:
     Raises:
         UserError: Naming file, key, value and what was expected.
     """
-    known = recipe_keys()[key]
     if key in BLOCKS and isinstance(value, dict):
         return value  # its scalars are needed until the inner keys are checked
-    checked = _checked(key, value, known.hint, source)
-    choices = known.choices
-    if key in _LOSSES:
-        choices = (*loss_classes(key), *(["none"] if key == "number_loss" else []))
+    checked = _checked(key, value, recipe_keys()[key].hint, source)
+    choices = choices_of(key)
     if choices and checked is not None and checked not in choices:
         raise UserError(
-            f"{source}: {key} is {describe(value)}, but is one of {', '.join(choices)}"
+            f"{source}: {key} is {describe(value)}, but should be one of {', '.join(choices)}"
             + _near(checked, choices)
         )
     return checked
@@ -132,8 +140,9 @@ def check_block(block: str, values: Mapping[str, Any], source_of: Mapping[str, s
     for key, value in entries.items():
         source = source_of.get(f"{block}.{key}", source_of[block])
         if key not in known:
-            owner = values.get(block.removesuffix("_kwargs")) or block
-            raise unknown_key(f"{block}.{key}", known, source, prefix=f"{block}.", owner=f"{owner}")
+            loss = block.removesuffix("_kwargs")
+            owner = f"{loss} {values.get(loss) or recipe_keys()[loss].default}" if loss in _LOSSES else block
+            raise unknown_key(f"{block}.{key}", known, source, prefix=f"{block}.", owner=owner)
         checked[key] = _checked(f"{block}.{key}", value, known[key], source)
     return checked
 
@@ -158,7 +167,7 @@ def unknown_key(
 def convert(value: Any, hint: Any) -> Any:
     """Return `value`, as the YAML reader gives it, in the type of the annotation `hint`.
 
-    Whole numbers written `1e1` suit `int`, `yes` and `off` suit `bool`, one item suits a list, and a text field
+    A whole number may be written `1e1`, a boolean `yes` or `off`, a list of one as its item, and a text field
     takes a number as it was written.
 
     Raises:
@@ -198,6 +207,11 @@ def _base(member: Any) -> Any:
     return get_origin(member) or member
 
 
+def _item_hint(member: Any) -> Any:
+    """The type of a list's items, or of those of a tuple of any length."""
+    return (get_args(member) or (Any,))[0]
+
+
 def _exact(value: Any, member: Any) -> Any:
     """The value, where it is of this type as it stands."""
     base, meaning = _base(member), plain(value)
@@ -214,8 +228,8 @@ def _exact(value: Any, member: Any) -> Any:
     elif member is type(None):
         if meaning is None:
             return None
-    elif base is list and isinstance(value, list):
-        return [convert(item, (get_args(member) or (Any,))[0]) for item in value]
+    elif base in (list, tuple) and isinstance(value, list):
+        return base(convert(item, _item_hint(member)) for item in value)
     elif base in (bool, int, float, str, dict) and type(meaning) is base:
         return meaning
     raise Mismatch
@@ -235,14 +249,14 @@ def _lenient(value: Any, member: Any) -> Any:
         return None
     if base is str and isinstance(value, Scalar) and meaning is not None:
         return value.text
-    if base in (list, dict) and isinstance(value, str) and value[:1] == {list: "[", dict: "{"}[base]:
+    if isinstance(value, str) and value[:1] == {list: "[", tuple: "[", dict: "{"}.get(base, "no"):
         try:
             return _exact(parse(value, "the value"), member)
         except UserError:
             raise Mismatch from None
     if base is list and not isinstance(value, list | dict) and meaning is not None:
         items = value.split(",") if isinstance(value, str) and _NAME_LIST.fullmatch(value) else [value]
-        return [convert(item, (get_args(member) or (Any,))[0]) for item in items]
+        return [convert(item, _item_hint(member)) for item in items]
     raise Mismatch
 
 
@@ -254,9 +268,10 @@ def _expected(members: tuple[Any, ...]) -> str:
             named.extend(str(choice) for choice in get_args(member))
         elif isinstance(base, type) and issubclass(base, Enum):
             named.append("one of " + ", ".join(str(item.value) for item in base))
-        elif base is list:
-            inner = get_args(member)
-            named.append("a list of whole numbers" if inner == (int,) else "a list")
+        elif base in (list, tuple):
+            named.append(
+                {int: "a list of whole numbers", float: "a list of numbers"}.get(_item_hint(member), "a list")
+            )
         elif member is not type(None):
             named.append(_NAMES.get(base, getattr(base, "__name__", str(base))))
     return " or ".join(dict.fromkeys(named)) or "null"

@@ -16,6 +16,7 @@ import yaml
 from numsft.errors import UserError
 
 _TAG = "tag:yaml.org,2002:"
+_DOCUMENT_END = "\n..."
 _RULES = {  # YAML 1.2 core schema
     "null": re.compile(r"(?:~|null|Null|NULL|)\Z"),
     "bool": re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"),
@@ -38,7 +39,7 @@ class Scalar:
 def resolve_scalar(text: str) -> Scalar | str:
     """Return what an unquoted scalar means: `5e-6` and `1e3` are numbers, `no` and `off` are text."""
     for kind, rule in _RULES.items():
-        if rule.match(text):
+        if rule.match(text) and len(text) < 1000:  # Python refuses integers of thousands of digits
             return Scalar(_value(kind, text), text)
     return text
 
@@ -105,15 +106,15 @@ def describe(value: Any) -> str:
 
 def to_line(key: str, value: Any) -> str:
     """Return `key: value`, one line in flow style, the same value to readers of YAML 1.1 and 1.2."""
-    flow = yaml.dump(
-        [value],
+    text = yaml.dump(
+        value,
         Dumper=_Writer,
         default_flow_style=True,
         width=float("inf"),
         sort_keys=False,
         allow_unicode=True,
     )
-    return f"{key}: {flow.strip()[1:-1]}"
+    return f"{key}: {text.rstrip().removesuffix(_DOCUMENT_END).rstrip()}"
 
 
 def _value(kind: str, text: str) -> bool | int | float | None:
@@ -142,10 +143,9 @@ def _convert(node: yaml.Node, source: str, above: tuple[yaml.Node, ...]) -> Any:
         if kind in _RULES and _RULES[kind].match(node.value):
             try:
                 return Scalar(_value(kind, node.value), node.value)
-            except ValueError as error:  # Python refuses integers of thousands of digits
-                raise UserError(
-                    f"{where}: {describe(node.value)} is no number ({error}): shorten it"
-                ) from None
+            except ValueError:  # Python refuses integers of thousands of digits
+                shown = describe(node.value)
+                raise UserError(f"{where}: {shown} is too long a number: shorten it") from None
     raise UserError(f"{where}: the tag {node.tag!r} is not supported: write a plain value")
 
 

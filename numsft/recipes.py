@@ -86,7 +86,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 def resolved_yaml(recipe: Recipe) -> str:
     """Return the recipe as one that extends nothing: the keys that were written, and the objective's.
 
-    Loading it gives the same configurations, but for `RUN_ONLY_KEYS` and for access tokens, which are left out.
+    Loading it gives the same configurations, but for `RUN_ONLY_KEYS` and access tokens, which are left out.
     """
     lines = []
     for key in recipe_keys():
@@ -108,7 +108,7 @@ def write_resolved(recipe: Recipe, folder: str | Path) -> Path:
 
 
 def locate_model(name: str) -> str:
-    """Return the folder of `package:NAME`, an installed package that is not imported; other names as they are.
+    """Return the folder of `package:NAME`, an installed package (not imported), other names as they are.
 
     Raises:
         UserError: Where the package is not installed, with the command that installs it.
@@ -195,6 +195,10 @@ def _build(values: dict[str, Any], path: Path) -> Recipe:
     parts: dict[str, dict[str, Any]] = {"training": {}, "model": {}, "data": {}, "shape": {}}
     for key, value in values.items():
         parts[recipe_keys()[key].part][key] = copy.deepcopy(value)
+    if parts["training"].get("deepspeed") and importlib.util.find_spec("deepspeed") is None:
+        raise UserError(
+            f"{path}: deepspeed is set, but that package is not installed: run `pip install deepspeed`"
+        )
     try:
         training, model = NumSFTConfig(**parts["training"]), ModelConfig(**parts["model"])
         data = DataConfig(**parts["data"])
