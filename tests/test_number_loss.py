@@ -211,20 +211,48 @@ def test_ignored_labels_neither_count_nor_join_digits():
     assert value.item() == pytest.approx(2 * 2 * math.log(2) / 2, rel=1e-7)
 
 
-def test_number_level_losses_divide_by_the_numbers():
-    logits, labels = random_batch("a12.3 4 ", "7 56,789")
-    loss = NUMBER_LOSSES["ntl_number"]()
+# rows of text, position ids or None, and for each number the row and the (index, place) of its digits
+NUMBERS = [
+    (["a12.3 4"], None, [(0, [(1, 1), (2, 0), (4, -1)]), (0, [(6, 0)])]),
+    (["7 56,789"], None, [(0, [(2, 1), (3, 0)]), (0, [(5, 2), (6, 1), (7, 0)])]),
+    (["a12", "345"], None, [(0, [(1, 1), (2, 0)]), (1, [(1, 1), (2, 0)])]),
+    (["a1.2.3"], None, [(0, [(1, 0), (3, -1)]), (0, [(5, 0)])]),
+    (["a1.2.34.5"], None, [(0, [(1, 0), (3, -1)]), (0, [(5, 1), (6, 0), (8, -1)])]),
+    (["a1#2#.3"], None, [(0, [(1, 0)]), (0, [(3, 0)]), (0, [(6, 0)])]),
+    (["a.5.2"], None, [(0, [(2, 0), (4, -1)])]),
+    (["a12 34"], [[0, 1, 2, 0, 1, 2]], [(0, [(1, 1), (2, 0)]), (0, [(4, 1), (5, 0)])]),
+    (["a12734"], [[0, 1, 2, 0, 1, 2]], [(0, [(1, 1), (2, 0)]), (0, [(4, 1), (5, 0)])]),
+]
+
+
+@pytest.mark.parametrize(("texts", "positions", "numbers"), NUMBERS, ids=[row[0][0] for row in NUMBERS])
+def test_number_level_losses_are_a_mean_over_whole_numbers(texts, positions, numbers):
+    logits, labels = random_batch(*texts)
     values = torch.arange(10, dtype=torch.float64)
     terms = []
-    # 12.3, 4; then 56 and 789, for the 7 that opens a row is not predicted
-    for b, spans in enumerate([[[1, 2, 4], [6]], [[2, 3], [5, 6, 7]]]):
-        for span, places in zip(spans, [[[1, 0, -1], [0]], [[1, 0], [2, 1, 0]]][b], strict=True):
-            columns = logits[b, [t - 1 for t in span]][:, DIGIT_ID]
-            classes = torch.tensor([13 - int(labels[b, t]) for t in span])
-            numbers = torch.zeros(len(span), dtype=torch.long)
-            terms.append(loss(columns, classes, values, places=torch.tensor(places), numbers=numbers))
-    value = number_loss(logits, labels, digit_vocab(), "ntl_number")
+    for b, digits in numbers:
+        terms.append(
+            NUMBER_LOSSES["ntl_number"]()(
+                logits[b, [t - 1 for t, _ in digits]][:, DIGIT_ID],
+                torch.tensor([13 - int(labels[b, t]) for t, _ in digits]),
+                values,
+                places=torch.tensor([place for _, place in digits]),
+                numbers=torch.zeros(len(digits), dtype=torch.long),
+            )
+        )
+    position_ids = None if positions is None else torch.tensor(positions)
+    value = number_loss(logits, labels, digit_vocab(), "ntl_number", position_ids=position_ids)
     torch.testing.assert_close(value, torch.cat(terms).mean(), rtol=1e-9, atol=1e-12)
+
+
+def test_what_it_is_given_is_left_as_it_was():
+    """The first tokens are marked as ignored on a copy."""
+    logits, labels = random_batch("42 a7", "7.5 3")
+    positions = torch.tensor([[0, 1, 2, 0, 1]] * 2)
+    copies = logits.clone(), labels.clone(), positions.clone()
+    number_loss(logits, labels, digit_vocab(), "del", position_ids=positions)
+    given = (logits, labels, positions)
+    assert all(torch.equal(now, then) for now, then in zip(given, copies, strict=True))
 
 
 # --- choices
