@@ -102,15 +102,16 @@ def generate(
         raise UserError(f"unknown split {split!r}; expected train or test")
     if not tasks:
         raise UserError("the list of number tasks is empty; name at least one, such as integer_add")
-    integers = [digit for digit in digits if isinstance(digit, int) and not isinstance(digit, bool)]
-    if len(digits) != 2 or integers != list(digits) or not 1 <= digits[0] <= digits[1] <= 100:
-        raise UserError(f"number lengths {list(digits)!r} found; expected [least, greatest] within 1 and 100")
+    bounds = list(digits) if isinstance(digits, (list, tuple)) else [digits]
+    whole = all(isinstance(bound, int) and not isinstance(bound, bool) for bound in bounds)
+    if len(bounds) != 2 or not whole or not 1 <= bounds[0] <= bounds[1] <= 100:
+        raise UserError(f"number lengths {digits!r} found; expected [least, greatest] within 1 and 100")
     if size < 1:
         raise UserError(f"{size} number items asked for; expected at least 1")
 
     open_cells = [
         items(task, length, split, seed)
-        for length in range(digits[0], digits[1] + 1)
+        for length in range(bounds[0], bounds[1] + 1)
         for task in tasks
         if length >= TASKS[task].min_length
     ]
