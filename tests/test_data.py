@@ -271,12 +271,12 @@ def test_an_evaluation_file_with_every_training_row_is_refused(load, write):
         load(write(questions(10)), eval_dataset=str(write(questions(10), "eval.jsonl")))
 
 
-def test_max_samples_draws_from_the_whole_file_and_leaves_the_evaluation_rows_alone(load, write):
+def test_max_samples_takes_the_first_training_rows_and_leaves_the_evaluation_rows_alone(load, write):
     path = write(questions(200))
     few, all_rows = load(path, eval_size=20, max_samples=30), load(path, eval_size=20)
     assert len(few.train) == 30 and len(all_rows.train) == 180
     assert few.evaluation["prompt"][:] == all_rows.evaluation["prompt"][:]
-    assert max(int(answer) for answer in few.train["completion"]) > 100
+    assert few.train[:] == all_rows.train[:30]
 
 
 @pytest.mark.parametrize("size", [-1, 1.5, True, "5", float("nan"), 10, 11])
@@ -358,6 +358,18 @@ def test_number_tasks_train_on_exact_answers_and_hold_out_other_items(load):
 def test_number_tasks_keep_a_fraction_whole_as_gold(load):
     items = load("nupa", before_after=5, nupa_tasks=["fraction_add"]).held_out
     assert all("/" in item.gold for item in items)
+
+
+def test_an_unset_seed_of_the_number_tasks_is_that_of_the_run(load):
+    prompts = [
+        load("nupa", nupa_seed=own, seed=run).train["prompt"][:]
+        for own, run in ((None, 3), (3, 5), (None, 5))
+    ]
+    assert prompts[0] == prompts[1] != prompts[2]
+
+
+def test_an_unset_size_of_the_number_tasks_is_ten_thousand(load):
+    assert len(load("nupa", nupa_size=None).train) == 10_000
 
 
 def test_number_tasks_work_with_every_template(load):

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from datasets import Dataset
 
 from numsft.data.adapters import NUPA, Adapter, adapt, choose_adapter
@@ -34,6 +33,7 @@ __all__ = ["ALPACA", "Datasets", "HeldOut", "last_number", "load_datasets", "pro
 logger = logging.getLogger(__name__)
 
 NUPA_DEFAULT_TASKS = ("integer_add", "integer_subtract", "integer_multiply", "float_add", "float_subtract")
+NUPA_DEFAULT_SIZE = 10_000
 _NUPA_EVALUATION_ROWS = 500
 _NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)")
 
@@ -67,14 +67,14 @@ def load_datasets(data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, seed:
     """Builds the training, evaluation and before/after sets that the recipe's data keys describe.
 
     Rows are held out by a hash of their prompt, so a prompt that occurs twice is on one side only, and
-    appending rows to a file moves few others. With `eval_dataset`, training rows whose prompt it contains are
+    appending rows to a file moves few others; `max_samples` then takes the first of the rest. With `eval_dataset`, training rows whose prompt it contains are
     left out.
 
     Args:
         data: The recipe's data keys.
         tokenizer: Asked whether it has a chat template, and for the text of chat prompts.
-        seed: Chooses the rows held out, the `max_samples` rows, and each row's template where several are
-        given.
+        seed: Chooses the rows held out, each row's template where several are given, and the number items
+            where `nupa_seed` is not set.
 
     Raises:
         UserError: A file, dataset, column, row or key that does not fit.
@@ -93,8 +93,9 @@ def load_datasets(data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, seed:
         )
     notes: list[str] = []
     if data.dataset == "nupa":
-        wanted = eval_rows(data.eval_size, data.nupa_size)
-        train = _nupa(data, "train", data.nupa_size, tokenizer, seed, notes)
+        size = NUPA_DEFAULT_SIZE if data.nupa_size is None else data.nupa_size
+        wanted = eval_rows(data.eval_size, size)
+        train = _nupa(data, "train", size, tokenizer, seed, notes)
         evaluation, pool = None, train.select([])
         if wanted or count:
             pool = _nupa(data, "test", max(wanted, count), tokenizer, seed, notes)
@@ -112,8 +113,7 @@ def load_datasets(data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, seed:
         evaluation = pool = _load(data, data.eval_dataset, None, tokenizer, seed, notes)
     train = without(train, pool, data, notes)
     if data.max_samples is not None and data.max_samples < len(train):
-        chosen = np.random.default_rng(seed).choice(len(train), data.max_samples, replace=False)
-        train = train.select(np.sort(chosen))
+        train = train.select(range(data.max_samples))
     gold = str.strip if (data.eval_dataset or data.dataset) == "nupa" else last_number
     held_out = _held_out(pool, count, gold, tokenizer, notes)
     for note in notes:
@@ -159,7 +159,9 @@ def _nupa(
 ) -> Dataset:
     tasks = list(data.nupa_tasks or NUPA_DEFAULT_TASKS)
     _positive(size, "nupa_size", least=1)
-    rows = generate(tasks, data.nupa_digits, size, split=split, seed=data.nupa_seed)
+    rows = generate(
+        tasks, data.nupa_digits, size, split=split, seed=seed if data.nupa_seed is None else data.nupa_seed
+    )
     shortage = f" of the {size} asked for: there are no more at these lengths" if len(rows) < size else ""
     notes.append(f"nupa: {len(rows)} {split} items{shortage}")
     if not rows:

@@ -102,7 +102,7 @@ def generate(
         raise UserError(f"unknown split {split!r}; expected train or test")
     if not tasks:
         raise UserError("the list of number tasks is empty; name at least one, such as integer_add")
-    bounds = list(digits) if isinstance(digits, (list, tuple)) else [digits]
+    bounds: list[Any] = list(digits) if isinstance(digits, (list, tuple)) else [digits]
     whole = all(isinstance(bound, int) and not isinstance(bound, bool) for bound in bounds)
     if len(bounds) != 2 or not whole or not 1 <= bounds[0] <= bounds[1] <= 100:
         raise UserError(f"number lengths {digits!r} found; expected [least, greatest] within 1 and 100")
