@@ -498,3 +498,32 @@ def test_gsm8k_is_read_whole_with_its_golds(load):
         row = json.loads(line)
         golds[row["question"] + "\n"] = row["answer"].split("####")[1].strip().replace(",", "")
     assert all(item.gold == golds[item.prompt] for item in data.held_out)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A stand-in for the Hub: {(id, config, split): rows}; asks are recorded."""
+    splits, asked = {}, []
+
+    def load_dataset(name, config=None, *, split):
+        asked.append((name, config, split))
+        if (name, config, split) not in splits:
+            raise ValueError(f'Unknown split "{split}".\nShould be one of ...')
+        return Dataset.from_list(splits[name, config, split])
+
+    monkeypatch.setattr("numsft.data.read.load_dataset", load_dataset)
+    return SimpleNamespace(splits=splits, asked=asked)
+
+
+def test_a_hub_evaluation_set_is_its_test_or_validation_split(load, hub):
+    hub.splits["org/set", "main", "train"] = questions(6)
+    hub.splits["org/set", "main", "validation"] = questions(9)[5:]
+    data = load("org/set", dataset_config="main", eval_dataset="org/set")
+    assert [split for _, _, split in hub.asked] == ["train", "test", "validation"]
+    assert (len(data.train), len(data.evaluation)) == (5, 4)
+
+
+def test_an_unknown_hub_split_is_one_sentence_with_the_reason(load, hub):
+    with pytest.raises(UserError) as caught:
+        load("org/set", dataset_split="trian")
+    assert 'Unknown split "trian"' in message(caught) and "dataset_split" in message(caught)

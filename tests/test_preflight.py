@@ -215,7 +215,8 @@ def test_a_quarter_of_a_million_rows_take_seconds(tokenizer):
     offsets = np.arange(0, rows * length + 1, length, dtype=np.int32)
     columns = {"input_ids": ids, "labels": labels.ravel()}
     table = pa.table({name: pa.ListArray.from_arrays(offsets, column) for name, column in columns.items()})
+    prepared = Dataset(table)
     start = time.process_time()
-    report = check(Dataset(table), ROWS[:5], tokenizer, number_tokens=range(10, 50))
+    report = check(prepared, ROWS[:5], tokenizer, number_tokens=range(10, 50))
     assert report.trainable_tokens == rows * 30 and report.number_tokens == rows * 16
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 5

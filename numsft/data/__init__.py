@@ -67,8 +67,8 @@ def load_datasets(data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, seed:
     """Builds the training, evaluation and before/after sets that the recipe's data keys describe.
 
     Rows are held out by a hash of their prompt, so a prompt that occurs twice is on one side only, and
-    appending rows to a file moves few others; `max_samples` then takes the first of the rest. With `eval_dataset`, training rows whose prompt it contains are
-    left out.
+    appending rows to a file moves few others. With `eval_dataset`, training rows whose prompt it contains are
+    left out. `max_samples` then takes the first of the training rows.
 
     Args:
         data: The recipe's data keys.

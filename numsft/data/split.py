@@ -41,7 +41,7 @@ def eval_rows(size: int | float, rows: int) -> int:
 
 def keys_of(dataset: Dataset) -> np.ndarray:
     """The `prompt_key` column, `[rows]` int64."""
-    return np.asarray(dataset.with_format("numpy")[KEY][:], dtype=np.int64)
+    return np.asarray(dataset.with_format("arrow")[KEY][:], dtype=np.int64)
 
 
 def hold_out(dataset: Dataset, count: int, data: DataConfig, seed: int) -> tuple[Dataset, Dataset]:
