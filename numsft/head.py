@@ -268,7 +268,9 @@ class _Run:
 
     def _read(self, logits: Tensor) -> Tensor:
         """Return the model's logits in the statistics dtype, the same memory where nothing has to change."""
-        return logits if logits.dtype == self.stat and self.transform.is_identity else self._transformed(logits)
+        return (
+            logits if logits.dtype == self.stat and self.transform.is_identity else self._transformed(logits)
+        )
 
     def _statistics(self, logits: Tensor, tile: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-partition, largest logit and entropy of each row, `[m]` each."""

@@ -91,7 +91,9 @@ def count_step(batches: Sequence[dict[str, Any]], vocab: NumberVocab, objective:
     for batch in batches:
         labels, targets = read_labels(batch, vocab)
         tokens = (labels[:, 1:] != IGNORED).sum()
-        counts = counts.to(labels.device) + torch.stack([tokens.double(), objective.denominator(targets, tokens)])
+        counts = counts.to(labels.device) + torch.stack(
+            [tokens.double(), objective.denominator(targets, tokens)]
+        )
     return counts
 
 
@@ -114,7 +116,9 @@ def head_batch(
     labels, targets = read_labels(inputs, vocab)
     length = labels.shape[1]
     trained = (labels[:, 1:] != IGNORED).flatten().nonzero()[:, 0]
-    label_at = trained + trained // max(length - 1, 1) + 1  # index of the label in the unshifted, flattened rows
+    label_at = (
+        trained + trained // max(length - 1, 1) + 1
+    )  # index of the label in the unshifted, flattened rows
     numeric = targets.mask.flatten()[label_at]
     number_rows = numeric.nonzero()[:, 0]
     number_at = label_at[number_rows]

@@ -79,10 +79,14 @@ class NumberVocab:
         emitted: set[int] = set()
         if texts:
             digits = sorted(set(texts.values()))
-            probes = [context.format(*[text] * context.count("{}")) for text in digits for context in _CONTEXTS]
+            probes = [
+                context.format(*[text] * context.count("{}")) for text in digits for context in _CONTEXTS
+            ]
             for ids in tokenizer(probes, add_special_tokens=False)["input_ids"]:
                 emitted.update(ids)
-        found = sorted((int(text), len(text), token_id) for token_id, text in texts.items() if token_id in emitted)
+        found = sorted(
+            (int(text), len(text), token_id) for token_id, text in texts.items() if token_id in emitted
+        )
         if not found:
             raise ValueError(
                 f"{type(tokenizer).__name__} has no number tokens: encoding the digits 0 to 9 never gives a token "
@@ -182,7 +186,9 @@ def number_targets(labels: Tensor, vocab: NumberVocab, position_ids: Tensor | No
     index = torch.arange(length, device=labels.device).expand(batch, length)
     links_so_far = link.cumsum(1)
     chain_start = _last_where(run_start & ~linked_start, index)
-    ordinal = links_so_far - links_so_far.gather(1, chain_start)  # links since the chain began, this one included
+    ordinal = links_so_far - links_so_far.gather(
+        1, chain_start
+    )  # links since the chain began, this one included
     decimal_start = linked_start & (ordinal % 2 == 1)
 
     digits = (vocab.lengths[classes] * mask).cumsum(1)

@@ -132,7 +132,9 @@ class Objective:
         if self.reduction == "tokens":
             return n_tokens.double()
         if self.unit == "number":
-            return (targets.numbers.max() + 1).double()
+            # Ids count up from 0; the -1 in front keeps an empty batch at no number.
+            numbers = torch.nn.functional.pad(targets.numbers.flatten(), (1, 0), value=-1)
+            return (numbers.max() + 1).double()
         if self.reduction == "weights":
             return self.place_weights(targets, torch.float64).sum()
         return targets.mask.sum().double()
@@ -155,7 +157,9 @@ def make_loss(
     options = dict(options or {})
     if not isinstance(loss, str):
         if options:
-            raise ValueError(f"{key}_kwargs is set beside an instance: give {key} its options when it is made.")
+            raise ValueError(
+                f"{key}_kwargs is set beside an instance: give {key} its options when it is made."
+            )
         return loss
     if loss not in table:
         raise ValueError(f"unknown {key} {loss!r}{_nearest(loss, table)}; known are {', '.join(table)}.")

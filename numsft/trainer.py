@@ -134,9 +134,7 @@ class NumSFTTrainer(SFTTrainer):
         model_inputs["use_cache"] = False
         if self.aux_loss_enabled:
             model_inputs["output_router_logits"] = True
-        outputs = model(
-            **model_inputs, head_call=HeadCall(batch, self.objective, self.args.head_chunk_size)
-        )
+        outputs = model(**model_inputs, head_call=HeadCall(batch, self.objective, self.args.head_chunk_size))
         loss = outputs["loss"]
         extra: dict[str, Any] = {}
         if self.aux_loss_enabled:
@@ -185,13 +183,22 @@ class NumSFTTrainer(SFTTrainer):
         return output
 
     def prediction_step(
-        self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
     ) -> Any:
         """Evaluate one batch; rows that only fill up the last batch of a distributed evaluation are not counted."""
         inputs = self._prepare_inputs(inputs)
         state = self.accelerator.gradient_state
         rows = inputs["labels"].shape[0] if inputs.get("labels") is not None else 0
-        if state.end_of_dataloader and state.remainder > 0 and self.accelerator.num_processes > 1 and rows > 1:
+        if (
+            state.end_of_dataloader
+            and state.remainder > 0
+            and self.accelerator.num_processes > 1
+            and rows > 1
+        ):
             own = max(0, min(rows, state.remainder - self.accelerator.process_index * rows))
             inputs["labels"] = inputs["labels"].clone()
             inputs["labels"][own:] = IGNORED
@@ -199,7 +206,12 @@ class NumSFTTrainer(SFTTrainer):
 
     def _warn_of_low_logit(self, metrics: dict[str, float]) -> None:
         loss = self.objective.number_loss
-        if self._warned_of_low_logit or loss is None or loss.shift_invariant or not metrics.get("digits_per_step"):
+        if (
+            self._warned_of_low_logit
+            or loss is None
+            or loss.shift_invariant
+            or not metrics.get("digits_per_step")
+        ):
             return
         if metrics["digit_logit"] < _LOW_LOGIT:
             self._warned_of_low_logit = True
@@ -254,7 +266,11 @@ class NumSFTTrainer(SFTTrainer):
         config = self.accelerator.parallelism_config
         if config is None:
             return
-        for name, size in (("context", config.cp_size), ("sequence", config.sp_size), ("tensor", config.tp_size)):
+        for name, size in (
+            ("context", config.cp_size),
+            ("sequence", config.sp_size),
+            ("tensor", config.tp_size),
+        ):
             if size > 1:
                 raise ValueError(
                     f"{name} parallelism of size {size} is not supported: it cuts rows or the head apart, and numbers "
@@ -292,9 +308,7 @@ def _as_num_sft_config(args: TrainingArguments | None) -> NumSFTConfig:
     if isinstance(args, NumSFTConfig):
         return args
     known = {f.name for f in dataclasses.fields(NumSFTConfig) if f.init}
-    settings = {
-        f.name: getattr(args, f.name) for f in dataclasses.fields(args) if f.init and f.name in known
-    }
+    settings = {f.name: getattr(args, f.name) for f in dataclasses.fields(args) if f.init and f.name in known}
     return NumSFTConfig(**settings)
 
 

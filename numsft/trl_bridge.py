@@ -57,7 +57,9 @@ def check_head(model: PreTrainedModel | PeftModel, largest_number_id: int | None
     """
     head = base_model_of(model).get_output_embeddings()
     if head is None:
-        raise ValueError(f"{type(base_model_of(model)).__name__} has no output embeddings, so it has no LM head.")
+        raise ValueError(
+            f"{type(base_model_of(model)).__name__} has no output embeddings, so it has no LM head."
+        )
     if any(isinstance(module, BaseTunerLayer) for module in head.modules()):
         # trl#6159: an adapter there is silently not trained by a head that reads the weight.
         raise ValueError(
@@ -132,7 +134,7 @@ def attach_head(model: PreTrainedModel) -> None:
     model.forward = types.MethodType(forward, model)  # type: ignore[method-assign]
 
 
-class _whole_parameters(AbstractContextManager[tuple[Tensor, Tensor | None]]):  # noqa: N801
+class _whole_parameters(AbstractContextManager[tuple[Tensor, Tensor | None]]):
     """The head's whole weight and bias for one read, however they are sharded."""
 
     def __init__(self, head: nn.Module) -> None:

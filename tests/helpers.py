@@ -19,7 +19,9 @@ def sums_dataset(rows: int = 8, seed: int = 0) -> Dataset:
     for index in range(rows):
         a, b = draw.randint(1, 999), draw.randint(1, 99)
         prompts.append(f"{a}+{b}=")
-        completions.append("no digit here" if index % 4 == 3 else f"{a + b}.{draw.randint(0, 99)}" + " ok" * (index % 3))
+        completions.append(
+            "no digit here" if index % 4 == 3 else f"{a + b}.{draw.randint(0, 99)}" + " ok" * (index % 3)
+        )
     return Dataset.from_dict({"prompt": prompts, "completion": completions})
 
 
@@ -83,4 +85,6 @@ def assert_gradients_equal(ours, theirs, tolerance: float = 1e-5) -> None:
     assert ours.keys() == theirs.keys()
     for name in ours:
         error = (ours[name] - theirs[name]).norm()
-        assert error <= tolerance * theirs[name].norm().clamp(min=1e-7), f"{name}: {error} of {theirs[name].norm()}"
+        assert error <= tolerance * theirs[name].norm().clamp(min=1e-7), (
+            f"{name}: {error} of {theirs[name].norm()}"
+        )

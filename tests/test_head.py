@@ -94,7 +94,9 @@ def assert_same(ours, oracle, tolerance):
     for mine, theirs in zip(ours[1], oracle[1], strict=True):
         assert (mine - theirs).norm() <= tolerance * theirs.norm()
     for name, value in zip(SUM_NAMES, ours[2].tolist(), strict=True):
-        assert value == pytest.approx(float(torch.as_tensor(oracle[2][name]).detach()), rel=10 * tolerance, abs=1e-12), name
+        assert value == pytest.approx(
+            float(torch.as_tensor(oracle[2][name]).detach()), rel=10 * tolerance, abs=1e-12
+        ), name
 
 
 TRANSFORMS = {
@@ -116,7 +118,9 @@ def test_loss_gradients_and_sums_equal_full_logits(transform, bias, dtype):
 
 
 @pytest.mark.parametrize("name", [name for name, loss in NUMBER_LOSSES.items() if loss.unit == "digit"])
-@pytest.mark.parametrize("token_loss", [name for name, loss in TOKEN_LOSSES.items() if not loss.needs_cost_embedding])
+@pytest.mark.parametrize(
+    "token_loss", [name for name, loss in TOKEN_LOSSES.items() if not loss.needs_cost_embedding]
+)
 def test_every_digit_loss_combines_with_every_token_loss(name, token_loss):
     ours, oracle = both(make_batch(), Objective.build(token_loss, name))
     assert_same(ours, oracle, 1e-5)
