@@ -16,6 +16,7 @@ from trl import SFTTrainer
 
 from numsft import hub
 from numsft.config import NumSFTConfig
+from numsft.errors import UserError
 from numsft.head import SUM_NAMES
 from numsft.metrics import MetricSums, summarise
 from numsft.microbatch import StepCounts, count_step, head_batch
@@ -63,7 +64,7 @@ class NumSFTTrainer(SFTTrainer):
         args = _as_num_sft_config(args)
         for name in ("compute_loss_func", "compute_metrics", "preprocess_logits_for_metrics"):
             if kwargs.get(name) is not None:
-                raise ValueError(
+                raise UserError(
                     f"{name} needs the full logits, which this trainer never builds: choose token_loss and "
                     "number_loss instead, and read the digit metrics from the log."
                 )
@@ -272,7 +273,7 @@ class NumSFTTrainer(SFTTrainer):
             ("tensor", config.tp_size),
         ):
             if size > 1:
-                raise ValueError(
+                raise UserError(
                     f"{name} parallelism of size {size} is not supported: it cuts rows or the head apart, and numbers "
                     "with them; use data parallelism (DDP, FSDP2 or ZeRO) with packing instead."
                 )

@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 from trl.trainer.utils import maybe_gather_lm_head_ctx
 
+from numsft.errors import UserError
 from numsft.head import LogitTransform, chunked_head
 from numsft.microbatch import HeadBatch
 from numsft.objective import Objective
@@ -57,24 +58,24 @@ def check_head(model: PreTrainedModel | PeftModel, largest_number_id: int | None
     """
     head = base_model_of(model).get_output_embeddings()
     if head is None:
-        raise ValueError(
+        raise UserError(
             f"{type(base_model_of(model)).__name__} has no output embeddings, so it has no LM head."
         )
     if any(isinstance(module, BaseTunerLayer) for module in head.modules()):
         # trl#6159: an adapter there is silently not trained by a head that reads the weight.
-        raise ValueError(
+        raise UserError(
             "A LoRA adapter on lm_head is not supported, because the loss reads the head's weight directly and the "
             "adapter would never be trained: take lm_head out of lora_target_modules and train it whole with "
             "`lora_modules_to_save: [lm_head]` (PEFT's modules_to_save)."
         )
     if not head.weight.is_floating_point():
-        raise ValueError(
+        raise UserError(
             f"The LM head is quantised to {head.weight.dtype}: load the model with the head left in floating point "
             "(llm_int8_skip_modules: [lm_head])."
         )
     width = getattr(head, "out_features", head.weight.shape[0])
     if largest_number_id is not None and largest_number_id >= width:
-        raise ValueError(
+        raise UserError(
             f"The LM head has {width} rows but the tokenizer's number tokens reach id {largest_number_id}: resize the "
             "embeddings or use the model's own tokenizer."
         )
