@@ -1,7 +1,7 @@
 """Loading: a name on the command line or in a recipe becomes a model and its tokenizer.
 
-A name is a Hub id, a local folder, `package:NAME` (a folder inside an installed package), a `.gguf` file or the
-folder of a PEFT adapter. What cannot be loaded is a `UserError` in one sentence.
+A name is a Hub id, a local folder, `package:NAME` (a folder inside an installed package), a `.gguf` file or
+the folder of a PEFT adapter. What cannot be loaded is a `UserError` in one sentence.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 ATTENTION_CHOICES = ("auto", "eager", "sdpa", "flash_attention_2")
 _LONGEST_REASON = 300
+_LOADING_ERRORS: tuple[type[Exception], ...] = (OSError, ValueError, ImportError, SafetensorError)
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ class ModelSource:
 def find_model(name: str, gguf_file: str | None = None) -> ModelSource:
     """Look a name up on this machine; nothing is loaded or downloaded.
 
-    Where a local folder has no `config.json` but one `.gguf` file, that file is taken. The base of an adapter is
-    looked up in the `resolved.yaml` beside it (for a checkpoint, in the folder above), which keeps `package:` and
-    `gguf_file`, then in `adapter_config.json`.
+    Where a local folder has no `config.json` but one `.gguf` file, that file is taken. The base of an adapter
+    is looked up in the `resolved.yaml` beside it (for a checkpoint, in the folder above), which keeps
+    `package:` and `gguf_file`, then in `adapter_config.json`.
 
     Args:
         name: Hub id, folder, `package:NAME`, `.gguf` file or adapter folder.
@@ -89,11 +90,13 @@ def load_tokenizer(name: str, gguf_file: str | None = None, **options: Any) -> P
 
     source = find_model(name, gguf_file)
     if source.adapter and (source.adapter / "tokenizer_config.json").is_file():
-        path, options = str(source.adapter), options
+        path = str(source.adapter)
     else:
-        path, options = source.path, {**options, **_gguf_options(source)}
+        path = source.path
+        options |= _gguf_options(source)
     with _readable_errors(f"the tokenizer of {name}", path):
-        return AutoTokenizer.from_pretrained(path, **options)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, **options)
+    return tokenizer
 
 
 def load_model(
@@ -106,14 +109,14 @@ def load_model(
 ) -> PreTrainedModel:
     """Return a causal language model (of an adapter folder, its base alone), in evaluation mode.
 
-    A GGUF file is unpacked into an ordinary model: nothing of the quantisation stays in it or its config, so it
-    trains and saves like any other.
+    A GGUF file is unpacked into an ordinary model: nothing of the quantisation stays in it or its config, so
+    it trains and saves like any other.
 
     Args:
         name: As for `find_model`.
         gguf_file: As for `find_model`.
         dtype: `"auto"` (the checkpoint's own), a name such as `"bfloat16"`, or a dtype.
-        attn_implementation: What transformers takes, `"auto"` (see `resolve_attention`), or None, its default.
+        attn_implementation: `"auto"` (see `resolve_attention`), what transformers takes, or None, its default.
         **options: Passed to `AutoModelForCausalLM.from_pretrained`.
 
     Raises:
@@ -124,13 +127,22 @@ def load_model(
     source = find_model(name, gguf_file)
     options |= _gguf_options(source)
     if source.gguf_file:
+        if options.get("quantization_config") is not None:
+            raise UserError(
+                f"{source.gguf_file} cannot be quantised once more while it is read: load {source.base} "
+                "without load_in_4bit or load_in_8bit, or take the original checkpoint"
+            )
         options["quantization_config"] = GgufConfig(dequantize=True)
     attention = resolve_attention(attn_implementation)
     # Left unset, transformers takes sdpa too, but falls back to eager for an architecture that lacks it.
     if attention is not None and (attn_implementation, attention) != ("auto", "sdpa"):
         options["attn_implementation"] = attention
     with _readable_errors(f"model {source.base}", source.path):
-        return AutoModelForCausalLM.from_pretrained(source.path, dtype=dtype, **options)
+        model = AutoModelForCausalLM.from_pretrained(source.path, dtype=dtype, **options)
+    if source.gguf_file:
+        # The file's metadata hold a title, which an adapter would give as the name of its base.
+        model.name_or_path = model.config._name_or_path = source.base
+    return model
 
 
 def load_adapter_or_model(
@@ -166,12 +178,12 @@ def load_adapter_or_model(
 def resolve_attention(attn_implementation: str | None) -> str | None:
     """Return what `"auto"` means here; other values as they are.
 
-    It is `"flash_attention_2"` where flash-attn can be imported and there is a GPU that it runs on (compute capability
-    8.0, Ampere, or later), else `"sdpa"`.
+    It is `"flash_attention_2"` where flash-attn can be imported and there is a GPU that it runs on (compute
+    capability 8.0, Ampere, or later), else `"sdpa"`.
     """
     if attn_implementation != "auto":
         return attn_implementation
-    from transformers.utils import is_flash_attn_2_available
+    from transformers.utils.import_utils import is_flash_attn_2_available
 
     if is_flash_attn_2_available() and torch.cuda.get_device_capability() >= (8, 0):
         return "flash_attention_2"
@@ -246,8 +258,8 @@ def _readable_errors(what: str, path: str, *more: type[Exception]) -> Iterator[N
         yield
     except torch.OutOfMemoryError:
         raise
-    except (OSError, ValueError, ImportError, SafetensorError, *more) as error:
-        if isinstance(error, UserError):
+    except Exception as error:
+        if isinstance(error, UserError) or not isinstance(error, (*_LOADING_ERRORS, *more)):
             raise
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = lines[0] if lines else type(error).__name__

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +27,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")
     try:
         options = _parser().parse_args(argv)
         result = diagnose(options)
@@ -41,8 +44,8 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = _Parser(
         prog="python -m numsft.diagnose",
-        description="Show a model's number tokens, its logits and entropy at digits, its digit embeddings, and where a "
-        "number loss pushes the right digit down.",
+        description="Show a model's number tokens, its logits and entropy at digits, its digit embeddings, "
+        "and where a number loss pushes the right digit down.",
     )
     parser.add_argument("model", metavar="MODEL", help="Hub id, folder, package:NAME or adapter folder")
     parser.add_argument("--gguf_file", metavar="F", help="GGUF file in the model's folder")
@@ -57,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         "--text",
         type=Path,
         metavar="FILE",
-        help="UTF-8 text, a row a line; default: 61 sentences of arithmetic",
+        help="UTF-8 text, a row a line; default: 60 sentences of arithmetic",
     )
     parser.add_argument("--dtype", choices=_DTYPES, default="auto", help="default: the checkpoint's own")
     parser.add_argument("--output_dir", type=Path, required=True, metavar="O", help="folder for the report")
@@ -89,8 +92,7 @@ def diagnose(options: argparse.Namespace) -> list[str]:
     plots.check_matplotlib()
     source = find_model(options.model, options.gguf_file)
     # The report is on stdout; of the libraries' chatter on stderr only errors are of use.
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     tokenizer = load_tokenizer(options.model, options.gguf_file)
     try:
@@ -130,7 +132,8 @@ def _objective(options: argparse.Namespace) -> Any:
         loss_options = None
     if not isinstance(loss_options, dict):
         raise UserError(
-            f"--number_loss_kwargs is {options.number_loss_kwargs!r}, expected JSON such as '{{\"level\": 10}}'"
+            f"--number_loss_kwargs is {options.number_loss_kwargs!r}, "
+            "expected JSON such as '{\"level\": 10}'"
         )
     loss_options = {
         name: tuple(value) if isinstance(value, list) else value for name, value in loss_options.items()

@@ -19,7 +19,7 @@ class DigitMap:
         cosine: `[10, 10]`, their cosine similarities.
         projection: `[10, 2]`, their first two principal components.
         explained: Share of the variance on each of the two.
-        order_correlation: Pearson correlation of the 45 cosines with `1 - |i - j| / 9`; 1 is a perfect number line.
+        order_correlation: Pearson correlation of the 45 cosines with `1 - |i - j| / 9`; 1 is a number line.
     """
 
     cosine: Tensor
@@ -29,7 +29,7 @@ class DigitMap:
 
 
 def ideal_similarity() -> Tensor:
-    """Return `1 - |i - j| / 9`, `[10, 10]`: similarity that falls linearly with the distance of the digits."""
+    """Return `1 - |i - j| / 9`, `[10, 10]`: similarity that falls linearly with the digits' distance."""
     digits = torch.arange(10.0)
     return 1 - (digits[:, None] - digits).abs() / 9
 
@@ -46,7 +46,7 @@ def digit_ids(vocab: NumberVocab) -> list[int] | None:
 
 
 def digit_vectors(model: Any, ids: list[int]) -> tuple[Tensor, Tensor | None]:
-    """Return the digits' input embeddings and, where they are not tied, the LM head's rows, `[10, H]` float32.
+    """Return the digits' input embeddings and, where not tied, the LM head's rows, `[10, H]` float32.
 
     Both go through the modules, so adapters on them count.
     """

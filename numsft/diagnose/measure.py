@@ -22,7 +22,7 @@ _LOGITS_AT_ONCE = 1 << 25
 
 @dataclass(frozen=True, eq=False)
 class Readings:
-    """What was read off a text: N predicted tokens, M of them number tokens; C number tokens in the vocabulary.
+    """What was read off a text: N predicted tokens, M of them number tokens, of a vocabulary of C.
 
     Attributes:
         rows: Rows of the text.
@@ -89,14 +89,14 @@ def read_logits(
         objective: For place weights and the denominator.
 
     Raises:
-        UserError: If the text holds no number to predict, the head does not reach the number tokens, or logits are not
-            finite.
+        UserError: If the text holds no number to predict, the head does not reach the number tokens, or
+            logits are not finite.
     """
     width = _rows_of_head(model)
     if width <= int(vocab.token_ids.max()):
         raise UserError(
-            f"the LM head has {width} rows but the tokenizer's number tokens reach id {int(vocab.token_ids.max())}: "
-            "use the model's own tokenizer"
+            f"the LM head has {width} rows but the tokenizer's number tokens reach id "
+            f"{int(vocab.token_ids.max())}: use the model's own tokenizer"
         )
     device = model.get_input_embeddings().weight.device
     vocab = vocab.to(device)
@@ -152,7 +152,7 @@ def read_logits(
 def _batches(
     tokenizer: PreTrainedTokenizerBase, rows: Sequence[str], config: Any, width: int
 ) -> Iterator[Tensor]:
-    """Yield `[batch, seq]` ids, -100 at the right where a row is shorter, as many rows as memory should hold."""
+    """Yield `[batch, seq]` ids, -100 at the right of shorter rows, as many rows as memory should hold."""
     longest = min(
         LONGEST_ROW, getattr(config.get_text_config(), "max_position_embeddings", None) or LONGEST_ROW
     )
@@ -191,7 +191,7 @@ class LossEffect:
     Attributes:
         value: The mean as training logs it: weighted by place, divided by S, without alpha.
         wrong_way: Share of number positions where a step against its gradient lowers the right token's logit.
-        wrong_way_combined: The same for mean cross-entropy + alpha times the number loss, the text being one step.
+        wrong_way_combined: The same for mean cross-entropy + alpha * number loss, the text being one step.
     """
 
     value: float

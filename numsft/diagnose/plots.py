@@ -45,7 +45,7 @@ def entropy_png(readings: Readings, title: str) -> bytes:
         figure, (left, right) = plt.subplots(
             1, 2, figsize=(8, 3.2), layout="constrained", gridspec_kw={"width_ratios": [1, 1.25]}
         )
-        for row, (name, color, values) in enumerate(bars):
+        for row, (_, color, values) in enumerate(bars):
             mean = float(values.double().mean()) if len(values) else 0.0
             error = 1.96 * float(values.double().std(correction=0)) / max(1, len(values)) ** 0.5
             left.barh(row, mean, color=color, height=0.62, xerr=error, ecolor="#444444", capsize=3)
@@ -71,7 +71,7 @@ def entropy_png(readings: Readings, title: str) -> bytes:
 
 
 def embeddings_png(maps: dict[str, DigitMap | None], title: str) -> bytes:
-    """Draw the ideal similarity, the cosines and a projection of the digits' vectors, a row a set of vectors."""
+    """Draw ideal similarity, cosines and a projection of the digits' vectors, a row a set of vectors."""
     plt = _pyplot()
     names = {"input": "input embeddings", "lm_head": "LM head rows"}
     drawn = [(names[name], one) for name, one in maps.items() if one is not None]
@@ -91,7 +91,7 @@ def embeddings_png(maps: dict[str, DigitMap | None], title: str) -> bytes:
             _matrix(figure, ideal, ideal_similarity(), "ideal: 1 − |i − j| / 9\n(a number line)")
             x, y = one.projection.T.tolist()
             plane.plot(x, y, color="#999999", linewidth=1, zorder=1)
-            plane.scatter(x, y, c=range(10), cmap=_MAP, s=230, edgecolors="white", zorder=2)
+            plane.scatter(x, y, c=range(10), cmap=_MAP, s=170, edgecolors="white", zorder=2)
             for digit in range(10):
                 color = "white" if digit < 6 else "black"
                 plane.text(
@@ -101,15 +101,16 @@ def embeddings_png(maps: dict[str, DigitMap | None], title: str) -> bytes:
             plane.set_xlabel(f"1st ({one.explained[0]:.0%} of the variance)")
             plane.set_ylabel(f"2nd ({one.explained[1]:.0%})")
             plane.margins(0.12)
+            plane.set_aspect("equal", adjustable="datalim")
         figure.suptitle(f"Digits 0 to 9: {title}", fontsize=11)
         return _png(figure)
 
 
 def _matrix(figure: Figure, axes: Any, values: torch.Tensor, title: str) -> None:
-    off_diagonal = values[~torch.eye(10, dtype=torch.bool)]
-    image = axes.imshow(
-        values.tolist(), cmap=_MAP, vmin=float(off_diagonal.min()), vmax=float(off_diagonal.max())
-    )
+    """Draw a map without its diagonal, which is 1 everywhere and would take up the colours."""
+    shown = values.double().masked_fill(torch.eye(10, dtype=torch.bool), torch.nan)
+    image = axes.imshow(shown.tolist(), cmap=_MAP)
+    axes.set_facecolor("#dddddd")
     axes.set_title(title)
     axes.set_xticks(range(10))
     axes.set_yticks(range(10))
@@ -118,7 +119,7 @@ def _matrix(figure: Figure, axes: Any, values: torch.Tensor, title: str) -> None
     axes.set_ylabel("digit")
     for side in axes.spines.values():
         side.set_visible(False)
-    figure.colorbar(image, ax=axes, fraction=0.046, extend="max")
+    figure.colorbar(image, ax=axes, fraction=0.046)
 
 
 def _pyplot() -> Any:
@@ -135,6 +136,6 @@ def _png(figure: Figure) -> bytes:
     import matplotlib.pyplot as plt
 
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=_DPI)
+    figure.savefig(buffer, format="png", dpi=_DPI, bbox_inches="tight", pad_inches=0.08)
     plt.close(figure)
     return buffer.getvalue()

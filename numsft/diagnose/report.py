@@ -105,8 +105,8 @@ def _warnings(result: dict[str, Any], loss: NumberLoss | None) -> list[str]:
     if loss is not None and depends_on_level(loss) and level < LEAST_LEVEL:
         remedy = "set its option `level`, or " if hasattr(loss, "level") else ""
         warnings.append(
-            f"the mean digit logit is {level:.2f}, below {LEAST_LEVEL:g}, where {loss.name} can push the right digit "
-            f"down: {remedy}choose a loss that does not depend on the level, such as digit_ce"
+            f"the mean digit logit is {level:.2f}, below {LEAST_LEVEL:g}, where {loss.name} can push the "
+            f"right digit down: {remedy}choose a loss that does not depend on the level, such as digit_ce"
         )
     if result["embeddings"] is None:
         warnings.append("no digit_embeddings.png: the tokenizer lacks single-digit tokens for some of 0 to 9")

@@ -1,4 +1,4 @@
-"""The text a model is diagnosed on where none is given: short sentences of arithmetic, a number in every one."""
+"""The text a model is diagnosed on where none is given: sentences of arithmetic, a number in each."""
 
 from __future__ import annotations
 
