@@ -60,7 +60,9 @@ def test_a_run_leaves_adapter_recipe_card_and_state(recipe, tmp_path, capsys, mo
         assert (out / name).is_file(), name
     printed = capsys.readouterr().out
     assert "train_runtime" in printed
-    header, _, exact, log_mae = [line for line in printed.splitlines() if "|" in line][:4]
+    lines = printed.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("held-out items (8)"))
+    header, _, exact, log_mae = lines[start : start + 4]
     assert "before" in header and "after" in header
     assert exact.startswith("exact match") and log_mae.startswith("log-MAE")
     resolved = yaml.safe_load((out / "resolved.yaml").read_text())
