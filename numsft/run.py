@@ -100,7 +100,7 @@ def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer,
     training, arguments, data = recipe.training, recipe.model, recipe.data
     name = arguments.model_name_or_path
     source = dict(gguf_file=data.gguf_file, revision=arguments.model_revision)
-    tokenizer = load_tokenizer(name, trust_remote_code=arguments.trust_remote_code, **source)
+    tokenizer = load_tokenizer(name, trust_remote_code=training.trust_remote_code, **source)
     if training.number_loss != "none":
         NumberVocab.from_tokenizer(tokenizer)  # a sentence now rather than after minutes of loading
     datasets = load_datasets(data, tokenizer, seed=training.seed)
@@ -109,7 +109,7 @@ def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer,
         dtype=arguments.dtype,
         attn_implementation=arguments.attn_implementation,
         quantization_config=get_quantization_config(arguments),
-        trust_remote_code=arguments.trust_remote_code,
+        trust_remote_code=training.trust_remote_code,
         **source,
     )
     if output_dir is not None:

@@ -27,6 +27,7 @@ from numsft.trl_bridge import (
     attach_head,
     base_model_of,
     check_head,
+    frozen_cost_embedding,
     use_liger_layers,
     without_peft_warning,
 )
@@ -80,6 +81,8 @@ class NumSFTTrainer(SFTTrainer):
         self.has_numbers = len(self.vocab.token_ids) > 0
         check_head(self.model, int(self.vocab.token_ids.max()) if self.has_numbers else None)
         attach_head(base_model_of(self.model))
+        wants_cost = self.objective.token_loss.needs_cost_embedding
+        self._cost_embedding = frozen_cost_embedding(self.model) if wants_cost else None
         if args.liger_layer_kernels and not use_liger_layers(self.model):
             logger.warning("No GPU here: Liger's layer kernels are left off.")
 
@@ -135,7 +138,8 @@ class NumSFTTrainer(SFTTrainer):
         model_inputs["use_cache"] = False
         if self.aux_loss_enabled:
             model_inputs["output_router_logits"] = True
-        outputs = model(**model_inputs, head_call=HeadCall(batch, self.objective, self.args.head_chunk_size))
+        call = HeadCall(batch, self.objective, self.args.head_chunk_size, self._cost_embedding)
+        outputs = model(**model_inputs, head_call=call)
         loss = outputs["loss"]
         extra: dict[str, Any] = {}
         if self.aux_loss_enabled:
@@ -279,8 +283,8 @@ class NumSFTTrainer(SFTTrainer):
                 )
 
     def _noise_seed(self) -> int:
-        """A seed that differs by run seed, step and rank, and comes back on resume."""
-        return hash((self.args.seed, self.state.global_step, self.accelerator.process_index)) % 2**31
+        """A seed that differs by run seed and step, and comes back on resume; rows add their own."""
+        return hash((self.args.seed, self.state.global_step))
 
 
 class _RunState(TrainerCallback, ExportableState):

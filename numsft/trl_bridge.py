@@ -34,6 +34,7 @@ class HeadCall:
     batch: HeadBatch
     objective: Objective
     chunk_size: int | None = None
+    cost_embedding: Tensor | None = None
 
 
 def base_model_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
@@ -81,6 +82,23 @@ def check_head(model: PreTrainedModel | PeftModel, largest_number_id: int | None
         )
 
 
+def frozen_cost_embedding(model: PreTrainedModel | PeftModel) -> Tensor | None:
+    """Return a copy of the head's weight as it is now; None where the head is frozen and can serve itself.
+
+    Raises:
+        UserError: If the weight is not there to copy (ZeRO-3, or loaded on another rank only).
+    """
+    weight = base_model_of(model).get_output_embeddings().weight
+    if not weight.requires_grad:
+        return None
+    if weight.is_meta or weight.numel() == 0:
+        raise UserError(
+            "token_loss emo needs a copy of the LM head as it was before training, but the weight is not whole on "
+            "this rank: freeze the head (LoRA), or load the model without ZeRO-3 or RAM-efficient loading."
+        )
+    return weight.detach().clone()
+
+
 def logit_transform(config: Any) -> LogitTransform:
     """Return how a model with this configuration turns raw logits into logits.
 
@@ -126,6 +144,7 @@ def attach_head(model: PreTrainedModel) -> None:
                 head_call.objective,
                 transform,
                 head_call.chunk_size,
+                head_call.cost_embedding,
             )
         result = {"loss": loss, "sums": sums}
         if kwargs.get("output_router_logits"):
