@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 ATTENTION_CHOICES = ("auto", "eager", "sdpa", "flash_attention_2")
 _LONGEST_REASON = 300
 _LOADING_ERRORS: tuple[type[Exception], ...] = (OSError, ValueError, ImportError, SafetensorError)
+_GGUF_ERRORS: tuple[type[Exception], ...] = (struct.error, LookupError, ArithmeticError)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def load_tokenizer(name: str, gguf_file: str | None = None, **options: Any) -> P
     else:
         path = source.path
         options |= _gguf_options(source)
-    with _readable_errors(f"the tokenizer of {name}", path):
+    with _readable_errors(f"the tokenizer of {name}", path, *(_GGUF_ERRORS if source.gguf_file else ())):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, **options)
     return tokenizer
 
@@ -116,7 +118,7 @@ def load_model(
         name: As for `find_model`.
         gguf_file: As for `find_model`.
         dtype: `"auto"` (the checkpoint's own), a name such as `"bfloat16"`, or a dtype.
-        attn_implementation: `"auto"` (see `resolve_attention`), what transformers takes, or None, its default.
+        attn_implementation: `"auto"` (`resolve_attention`), what transformers takes, or None, its default.
         **options: Passed to `AutoModelForCausalLM.from_pretrained`.
 
     Raises:
@@ -137,7 +139,7 @@ def load_model(
     # Left unset, transformers takes sdpa too, but falls back to eager for an architecture that lacks it.
     if attention is not None and (attn_implementation, attention) != ("auto", "sdpa"):
         options["attn_implementation"] = attention
-    with _readable_errors(f"model {source.base}", source.path):
+    with _readable_errors(f"model {source.base}", source.path, *(_GGUF_ERRORS if source.gguf_file else ())):
         model = AutoModelForCausalLM.from_pretrained(source.path, dtype=dtype, **options)
     if source.gguf_file:
         # The file's metadata hold a title, which an adapter would give as the name of its base.
@@ -268,6 +270,6 @@ def _readable_errors(what: str, path: str, *more: type[Exception]) -> Iterator[N
         advice = (
             "correct the files in that folder"
             if Path(path).exists()
-            else "correct the name or log in to the Hub"
+            else "correct the name, or check the connection and the login to the Hub"
         )
         raise UserError(f"cannot load {what}: {reason.rstrip('.')}; {advice}") from error

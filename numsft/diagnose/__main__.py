@@ -93,6 +93,8 @@ def diagnose(options: argparse.Namespace) -> list[str]:
     source = find_model(options.model, options.gguf_file)
     # The report is on stdout; of the libraries' chatter on stderr only errors are of use.
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    if not sys.stderr.isatty():
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     tokenizer = load_tokenizer(options.model, options.gguf_file)
     try:

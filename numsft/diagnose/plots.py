@@ -46,8 +46,10 @@ def entropy_png(readings: Readings, title: str) -> bytes:
             1, 2, figsize=(8, 3.2), layout="constrained", gridspec_kw={"width_ratios": [1, 1.25]}
         )
         for row, (_, color, values) in enumerate(bars):
-            mean = float(values.double().mean()) if len(values) else 0.0
-            error = 1.96 * float(values.double().std(correction=0)) / max(1, len(values)) ** 0.5
+            if not len(values):
+                continue
+            mean = float(values.double().mean())
+            error = 1.96 * float(values.double().std(correction=0)) / len(values) ** 0.5
             left.barh(row, mean, color=color, height=0.62, xerr=error, ecolor="#444444", capsize=3)
             left.text(mean + error, row, f"  {mean:.2f}", va="center")
         left.set_yticks(range(len(bars)), [name for name, _, _ in bars])
