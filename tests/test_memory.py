@@ -1,4 +1,4 @@
-"""The memory estimate: parameter counts as published, hand-computed parts, measured peaks, and what it suggests."""
+"""The memory estimate: counts as published, parts computed by hand, measured peaks, and what it suggests."""
 
 import dataclasses
 import json
@@ -58,7 +58,7 @@ def recipe(tmp_path, text="", overrides=()):
     return load_recipe(path, overrides)
 
 
-# --- counts --------------------------------------------------------------------------------------------------
+# --- counts -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_targets_are_matched_as_peft_matches_them(wanted, targets):
     assert lora_targets(wanted, "qwen2") == targets
 
 
-# --- parts ---------------------------------------------------------------------------------------------------
+# --- parts ------------------------------------------------------------------------------------------------
 
 
 def test_full_fine_tuning_in_float32_keeps_sixteen_bytes_a_parameter():
@@ -171,8 +171,8 @@ def test_fsdp2_keeps_whole_gradients_between_micro_batches_unless_it_reduces_eac
 
 
 def test_a_layer_keeps_what_a_count_by_hand_gives():
-    # float32, one row of 2 tokens, no mask; per token: two norms of input, normed and output; q, k, v, context and
-    # log-sums; gate, silu(gate), up and their product.
+    # float32, one row of 2 tokens, no mask; per token: two norms of input, normed and output; q, k, v, context
+    # and log-sums; gate, silu(gate), up and their product.
     shape = ModelShape(1, 8, 12, 4, 2, 100, False)
     setup = Setup(1, 2, checkpointing=False, mixed=False, device="cpu")
     numbers = 2 * 3 * 8 + (8 + 4 + 4 + 8 + 4) + 4 * 12
@@ -227,7 +227,7 @@ def test_the_peak_is_the_sum_of_its_parts():
     )
 
 
-# --- measured ------------------------------------------------------------------------------------------------
+# --- measured ---------------------------------------------------------------------------------------------
 
 MODEL = {
     "vocab_size": 32000,
@@ -239,6 +239,7 @@ MODEL = {
 }
 SMALL = {**MODEL, "num_hidden_layers": 4, "vocab_size": 16000}
 LORA = {"r": 16, "target_modules": "all-linear"}
+CHECKPOINTING = {"activation_checkpointing": True}
 
 
 def measured_peak(tmp_path, model, batch, length, lora, settings) -> int:
@@ -308,45 +309,38 @@ def test_the_estimate_is_within_15_percent_of_a_small_model(tmp_path, lora):
     assert estimated_peak(*case) == pytest.approx(measured_peak(tmp_path, *case), rel=0.15)
 
 
+CASES = {  # what differs from the model, the tokens and the settings above: model, (rows, tokens), lora, settings
+    "full": ({}, (4, 512), None, {}),
+    "full, checkpointing": ({}, (4, 512), None, CHECKPOINTING),
+    "lora": ({}, (4, 512), LORA, {}),
+    "lora, checkpointing": ({}, (4, 512), LORA, CHECKPOINTING),
+    "lora, dropout": ({}, (4, 512), {**LORA, "lora_dropout": 0.05}, {}),
+    "lora, two targets": ({}, (4, 512), {"r": 16, "target_modules": ["q_proj", "v_proj"]}, {}),
+    "full, accumulation": ({}, (4, 512), None, {"gradient_accumulation_steps": 2, **CHECKPOINTING}),
+    "full, tied": ({"tied": True}, (4, 512), None, CHECKPOINTING),
+    "full, grouped queries": ({"num_key_value_heads": 2}, (4, 512), None, {}),
+    "full, eager": ({"attn_implementation": "eager"}, (4, 512), None, {}),
+    "full, sgd": ({}, (4, 512), None, {"optim": "sgd"}),
+    "full, autocast": ({}, (4, 512), None, {"bf16": True, "use_cpu": True}),
+    "full, autocast, checkpointing": ({}, (4, 512), None, {"bf16": True, "use_cpu": True, **CHECKPOINTING}),
+    "lora, autocast": ({}, (4, 512), LORA, {"bf16": True, "use_cpu": True}),
+    "short rows": ({}, (1, 64), None, {}),
+    "short rows, accumulation": ({}, (1, 64), None, {"gradient_accumulation_steps": 2}),
+    "short rows, unfused": ({}, (1, 64), None, {"optim": "adamw_torch"}),
+    "short rows, adafactor": ({}, (1, 64), None, {"optim": "adafactor"}),
+}
+
+
 @on_linux
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "lora", "settings"),
-    [
-        ({}, None, {}),
-        ({}, None, {"activation_checkpointing": True}),
-        ({}, LORA, {}),
-        ({}, LORA, {"activation_checkpointing": True}),
-        ({}, {**LORA, "lora_dropout": 0.05}, {}),
-        ({}, {"r": 16, "target_modules": ["q_proj", "v_proj"], "lora_dropout": 0.05}, {}),
-        ({}, None, {"activation_checkpointing": True, "gradient_accumulation_steps": 2}),
-        ({"tied": True}, None, {"activation_checkpointing": True}),
-        ({"num_key_value_heads": 2}, None, {}),
-        ({"attn_implementation": "eager"}, None, {}),
-        ({}, None, {"optim": "adamw_torch", "activation_checkpointing": True}),
-        ({}, None, {"optim": "sgd"}),
-    ],
-    ids=[
-        "full",
-        "full, checkpointing",
-        "lora",
-        "lora, checkpointing",
-        "lora, dropout",
-        "lora, two targets",
-        "full, accumulation",
-        "full, tied",
-        "full, grouped queries",
-        "full, eager",
-        "full, unfused",
-        "full, sgd",
-    ],
-)
-def test_the_estimate_is_within_15_percent_of_the_measured_peak(tmp_path, model, lora, settings):
-    case = ({**MODEL, **model}, 4, 512, lora, settings)
+@pytest.mark.parametrize("name", CASES)
+def test_the_estimate_is_within_15_percent_of_the_measured_peak(tmp_path, name):
+    model, (rows, tokens), lora, settings = CASES[name]
+    case = ({**MODEL, **model}, rows, tokens, lora, settings)
     assert estimated_peak(*case) == pytest.approx(measured_peak(tmp_path, *case), rel=0.15)
 
 
-# --- what fits -----------------------------------------------------------------------------------------------
+# --- what fits --------------------------------------------------------------------------------------------
 
 
 def test_full_fine_tuning_of_7b_on_one_gpu_is_refused_with_a_setting_that_fits():
@@ -402,7 +396,7 @@ def test_a_smaller_gpu_memory_leaves_its_margin():
     assert usable_bytes(80) == pytest.approx(80 * 2**30 * 0.94)
 
 
-# --- launches ------------------------------------------------------------------------------------------------
+# --- launches ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -458,7 +452,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_sentence(tmp_path, text, m
         plan_from_accelerate(tmp_path / "missing.yaml")
 
 
-# --- recipes -------------------------------------------------------------------------------------------------
+# --- recipes ----------------------------------------------------------------------------------------------
 
 
 def test_the_report_of_a_recipe_with_a_shape(tmp_path):
