@@ -31,6 +31,7 @@ before them, and that encoding such a text really gives.
 | the same where the tokenizer's normaliser writes them in ASCII (NFKC) | yes, labels hold the ASCII digits |
 | a token that mixes digits with more: `1st`, `.5`, `<extra_id_7>`, `<num>` | no; it ends a run |
 | a token that a user added: `10`, `007` | yes, special or not; so the ten digits are no longer alone |
+| a digit that is written as several tokens, or as `<unk>` | no |
 | only some of the ten digits | those; the rest have no number loss, which is logged |
 
 The vocabulary's kind is `"digit"` where the number tokens are exactly one token for each of the ten digits,
@@ -70,7 +71,7 @@ class NumberVocab:
 
     Attributes:
         token_ids: `[C]` int64, the tokens whose text is ASCII digits.
-        values: `[C]` float32, the numeric value of each.
+        values: `[C]` float32, the numeric value of each (rounded above 2^24).
         lengths: `[C]` int64, the number of digits in each (`001` is 3).
         decimal_point_ids: `[P]` int64, the tokens that write the point of `1.5`.
         kind: `"digit"`: exactly the ten digits, in the order 0..9; `"integer"`: anything else, e.g. a
@@ -108,10 +109,9 @@ class NumberVocab:
         pieces: dict[int, re.Match[str]] = {}
         points: set[int] = set()
         for piece, token_id in tokenizer.get_vocab().items():
-            text = _as_text(piece)
-            if match := _PIECE.fullmatch(text):
+            if match := _PIECE.fullmatch(piece):
                 pieces[token_id] = match
-            elif text.lstrip("Ġ▁ ") in _POINTS:
+            elif piece.lstrip("Ġ▁ ") in _POINTS:
                 points.add(token_id)
         digits = {token_id: match[2] or match[3] for token_id, match in pieces.items()}
         texts = sorted(set(digits.values()))
@@ -162,11 +162,6 @@ class NumberVocab:
             self.kind,
             self.after_space.to(device),
         )
-
-
-def _as_text(piece: str | bytes) -> str:
-    """Return a piece as text; some slow tokenizers (the first Qwen) keep their vocabulary as bytes."""
-    return piece.decode("latin-1") if isinstance(piece, bytes) else piece
 
 
 def _emitted(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], contexts: Sequence[str]) -> set[int]:
