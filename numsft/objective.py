@@ -110,10 +110,11 @@ class Objective:
     def check_vocab(self, vocab: NumberVocab) -> None:
         """Raise a one-sentence `ValueError` where the loss is only defined on the ten digits and `vocab` has more."""
         if self.number_loss is not None and self.number_loss.single_digits_only and vocab.kind != "digit":
+            longest = int(vocab.lengths.max())
             raise UserError(
                 f"number_loss {self.number_loss.name!r} is defined on the ten digits only, but this tokenizer has "
-                f"{len(vocab.token_ids)} number tokens of up to {int(vocab.lengths.max())} digits; use a loss on "
-                "values such as ntl_was, crps or smmd."
+                f"{len(vocab.token_ids)} number tokens of {'up to ' * (longest > 1)}{longest} "
+                f"digit{'s' * (longest > 1)}; use a loss on values such as ntl_was, crps or smmd."
             )
 
     def place_weights(self, targets: NumberTargets, dtype: torch.dtype = torch.float32) -> Tensor:

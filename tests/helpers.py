@@ -25,7 +25,7 @@ def sums_dataset(rows: int = 8, seed: int = 0) -> Dataset:
     return Dataset.from_dict({"prompt": prompts, "completion": completions})
 
 
-def tiny_trainer(tmp_path, *, model=None, dataset=None, **settings) -> NumSFTTrainer:
+def tiny_trainer(tmp_path, *, model=None, dataset=None, tokenizer=None, **settings) -> NumSFTTrainer:
     """A trainer on sums with plain SGD, a tiny Llama and nothing written but the output folder."""
     trainer_only = {
         key: settings.pop(key) for key in ("peft_config", "eval_dataset", "callbacks") if key in settings
@@ -51,7 +51,7 @@ def tiny_trainer(tmp_path, *, model=None, dataset=None, **settings) -> NumSFTTra
         model=tiny_llama(vocab_size=104) if model is None else model,
         args=NumSFTConfig(**{**config, **settings}),
         train_dataset=sums_dataset() if dataset is None else dataset,
-        processing_class=tiny_tokenizer(),
+        processing_class=tiny_tokenizer() if tokenizer is None else tokenizer,
         **trainer_only,
     )
 
