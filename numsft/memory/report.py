@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,7 +146,7 @@ def _shape_of(recipe: Recipe, model_or_config: Any) -> tuple[ModelShape | None, 
     if model_or_config is not None:
         config = _config_of(model_or_config)
         shape = ModelShape.from_config(config)
-        if shape is None or not _has_parameters(config, shape.parameters):
+        if shape is None or not _has_parameters(config, shape):
             return None, f"it covers dense decoders with a gated MLP, and {config.model_type} is not one"
         return shape, ""
     if not recipe.shape:
@@ -156,16 +158,19 @@ def _shape_of(recipe: Recipe, model_or_config: Any) -> tuple[ModelShape | None, 
     )
 
 
-def _has_parameters(config: Any, parameters: int) -> bool:
-    """Whether a model of this configuration has about that many weights; one of unknown code is believed."""
+def _has_parameters(config: Any, shape: ModelShape) -> bool:
+    """Whether one layer and the ends have about as many weights as the shape; unknown code is believed."""
     from transformers import AutoModelForCausalLM
 
+    one = copy.deepcopy(config.get_text_config())
+    one.num_hidden_layers = 1  # a whole 7B model takes seconds to build, even without its memory
     try:
         with torch.device("meta"):
-            model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+            model: Any = AutoModelForCausalLM.from_config(one)  # type: ignore[no-untyped-call]
     except (ValueError, KeyError, ImportError, RuntimeError):
         return True
-    return bool(abs(model.num_parameters() - parameters) <= 0.02 * parameters)
+    expected = dataclasses.replace(shape, layers=1).parameters
+    return bool(abs(model.num_parameters() - expected) <= 0.02 * expected)
 
 
 def _config_of(model_or_config: Any) -> Any:
