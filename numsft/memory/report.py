@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from numsft.memory.estimate import PARTS, MemoryEstimate, estimate
+from numsft.memory.estimate import estimate
 from numsft.memory.fit import MARGIN, check_fits, describe, gib, usable_bytes
+from numsft.memory.moments import PARTS, MemoryEstimate
 from numsft.memory.plan import Plan, plan_from_accelerate
 from numsft.memory.setup import Setup
 from numsft.memory.shape import Lora, ModelShape, lora_targets
@@ -82,6 +83,11 @@ def report_lines(needed: MemoryEstimate, gpu_memory: float = 80.0) -> list[str]:
     lines.append(f"{'total':14}{'':8}{gib(needed.total):>9}  at {peak.name}")
     if on_gpu:
         lines[-1] += f"; {gib(usable_bytes(gpu_memory))} of {gpu_memory:g} usable, {MARGIN:.0%} is margin"
+    else:
+        # glibc keeps freed blocks below 32 MiB: measured, up to twice the tensors of a small model
+        lines.append(
+            "beside it: Python, libraries, and what malloc keeps (MALLOC_MMAP_THRESHOLD_=65536 frees it)"
+        )
     return lines
 
 
