@@ -171,7 +171,7 @@ def test_fsdp2_keeps_whole_gradients_between_micro_batches_unless_it_reduces_eac
 
 
 def test_a_layer_keeps_what_a_count_by_hand_gives():
-    # float32, one row of 2 tokens, no mask; per token: two norms of input, normed and output; q, k, v, context
+    # float32, one row of 2 tokens, no mask; per token: two norms of input, normed and output; q, k, v, output
     # and log-sums; gate, silu(gate), up and their product.
     shape = ModelShape(1, 8, 12, 4, 2, 100, False)
     setup = Setup(1, 2, checkpointing=False, mixed=False, device="cpu")
@@ -309,7 +309,7 @@ def test_the_estimate_is_within_15_percent_of_a_small_model(tmp_path, lora):
     assert estimated_peak(*case) == pytest.approx(measured_peak(tmp_path, *case), rel=0.15)
 
 
-CASES = {  # what differs from the model, the tokens and the settings above: model, (rows, tokens), lora, settings
+CASES = {  # what differs from MODEL, (rows, tokens), the adapter, what differs from the settings above
     "full": ({}, (4, 512), None, {}),
     "full, checkpointing": ({}, (4, 512), None, CHECKPOINTING),
     "lora": ({}, (4, 512), LORA, {}),
@@ -467,7 +467,9 @@ def test_a_recipe_that_does_not_fit_is_refused_where_a_launch_is_named_and_repor
     large = recipe(tmp_path, SHAPE_LINES)
     with pytest.raises(UserError, match="nearest setting"):
         memory_report(large, accelerate_config=CONFIGS / "single_gpu.yaml")
-    assert any("total" in line for line in memory_report(large))
+    here = recipe(tmp_path, SHAPE_LINES + "use_cpu: true\n")
+    lines = memory_report(here)
+    assert lines[0].startswith("memory of the process") and "malloc" in lines[-1]
 
 
 def test_gpu_memory_decides(tmp_path):

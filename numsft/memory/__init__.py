@@ -1,7 +1,8 @@
 """Memory of a run on one GPU, estimated before it starts."""
 
-from numsft.memory.estimate import MemoryEstimate, Moment, estimate
+from numsft.memory.estimate import estimate
 from numsft.memory.fit import check_fits, nearest_fit
+from numsft.memory.moments import MemoryEstimate, Moment
 from numsft.memory.plan import Plan, plan_from_accelerate
 from numsft.memory.report import memory_report, report_lines, setup_of
 from numsft.memory.setup import Setup

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from numsft.errors import UserError
-from numsft.memory.estimate import MemoryEstimate, estimate
+from numsft.memory.estimate import estimate
+from numsft.memory.moments import MemoryEstimate
 from numsft.memory.setup import Setup
 from numsft.memory.shape import Lora, ModelShape, lora_targets
 

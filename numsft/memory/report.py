@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from numsft.memory.estimate import PARTS, MemoryEstimate, estimate
+from numsft.memory.estimate import estimate
 from numsft.memory.fit import MARGIN, check_fits, describe, gib, usable_bytes
+from numsft.memory.moments import PARTS, MemoryEstimate
 from numsft.memory.plan import Plan, plan_from_accelerate
 from numsft.memory.setup import Setup
 from numsft.memory.shape import Lora, ModelShape, lora_targets
@@ -80,6 +83,11 @@ def report_lines(needed: MemoryEstimate, gpu_memory: float = 80.0) -> list[str]:
     lines.append(f"{'total':14}{'':8}{gib(needed.total):>9}  at {peak.name}")
     if on_gpu:
         lines[-1] += f"; {gib(usable_bytes(gpu_memory))} of {gpu_memory:g} usable, {MARGIN:.0%} is margin"
+    else:
+        # glibc keeps freed blocks below 32 MiB: measured, up to twice the tensors of a small model
+        lines.append(
+            "beside it: Python, libraries, and what malloc keeps (MALLOC_MMAP_THRESHOLD_=65536 frees it)"
+        )
     return lines
 
 
@@ -144,7 +152,7 @@ def _shape_of(recipe: Recipe, model_or_config: Any) -> tuple[ModelShape | None, 
     if model_or_config is not None:
         config = _config_of(model_or_config)
         shape = ModelShape.from_config(config)
-        if shape is None or not _has_parameters(config, shape.parameters):
+        if shape is None or not _has_parameters(config, shape):
             return None, f"it covers dense decoders with a gated MLP, and {config.model_type} is not one"
         return shape, ""
     if not recipe.shape:
@@ -156,16 +164,19 @@ def _shape_of(recipe: Recipe, model_or_config: Any) -> tuple[ModelShape | None, 
     )
 
 
-def _has_parameters(config: Any, parameters: int) -> bool:
-    """Whether a model of this configuration has about that many weights; one of unknown code is believed."""
+def _has_parameters(config: Any, shape: ModelShape) -> bool:
+    """Whether one layer and the ends have about as many weights as the shape; unknown code is believed."""
     from transformers import AutoModelForCausalLM
 
+    one = copy.deepcopy(config.get_text_config())
+    one.num_hidden_layers = 1  # a whole 7B model takes seconds to build, even without its memory
     try:
         with torch.device("meta"):
-            model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+            model: Any = AutoModelForCausalLM.from_config(one)  # type: ignore[no-untyped-call]
     except (ValueError, KeyError, ImportError, RuntimeError):
         return True
-    return bool(abs(model.num_parameters() - parameters) <= 0.02 * parameters)
+    expected = dataclasses.replace(shape, layers=1).parameters
+    return bool(abs(model.num_parameters() - expected) <= 0.02 * expected)
 
 
 def _config_of(model_or_config: Any) -> Any:
