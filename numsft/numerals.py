@@ -49,6 +49,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from numsft.errors import UserError
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -121,7 +123,7 @@ class NumberVocab:
             (int(text), len(text), token_id) for token_id, text in digits.items() if token_id in emitted
         )
         if not found:
-            raise ValueError(
+            raise UserError(
                 f"{type(tokenizer).__name__} has no number tokens: encoding the digits 0 to 9 never gives a "
                 "token that is one digit or more, so a number loss has nothing to act on; "
                 "set `number_loss: none`."
@@ -326,15 +328,15 @@ def place_weights(
 def check_place_weighting(weighting: str, options: Mapping[str, Any]) -> None:
     """Raise a one-sentence `ValueError` unless `weighting` and its `options` are usable."""
     if weighting not in PLACE_WEIGHTINGS:
-        raise ValueError(f"place_weighting is {weighting!r}, expected one of {_listed(PLACE_WEIGHTINGS)}.")
+        raise UserError(f"place_weighting is {weighting!r}, expected one of {_listed(PLACE_WEIGHTINGS)}.")
     for name, value in options.items():
         if name == "decimal_offset":
             if value not in (0, 1):
-                raise ValueError(f"decimal_offset is {value!r}, expected 0 (the paper) or 1 (its code).")
+                raise UserError(f"decimal_offset is {value!r}, expected 0 (the paper) or 1 (its code).")
         elif name not in ("k", "beta"):
-            raise ValueError(f"unknown place weighting option {name!r}, expected k, beta or decimal_offset.")
+            raise UserError(f"unknown place weighting option {name!r}, expected k, beta or decimal_offset.")
         elif not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
-            raise ValueError(f"place weighting option {name} is {value!r}, expected a number above 0.")
+            raise UserError(f"place weighting option {name} is {value!r}, expected a number above 0.")
 
 
 def _listed(names: Sequence[str]) -> str:

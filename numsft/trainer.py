@@ -16,6 +16,7 @@ from trl import SFTTrainer
 
 from numsft import hub
 from numsft.config import NumSFTConfig
+from numsft.errors import UserError
 from numsft.head import SUM_NAMES
 from numsft.metrics import MetricSums, summarise
 from numsft.microbatch import StepCounts, count_step, head_batch
@@ -26,6 +27,7 @@ from numsft.trl_bridge import (
     attach_head,
     base_model_of,
     check_head,
+    frozen_cost_embedding,
     use_liger_layers,
     without_peft_warning,
 )
@@ -63,7 +65,7 @@ class NumSFTTrainer(SFTTrainer):
         args = _as_num_sft_config(args)
         for name in ("compute_loss_func", "compute_metrics", "preprocess_logits_for_metrics"):
             if kwargs.get(name) is not None:
-                raise ValueError(
+                raise UserError(
                     f"{name} needs the full logits, which this trainer never builds: choose token_loss and "
                     "number_loss instead, and read the digit metrics from the log."
                 )
@@ -79,6 +81,8 @@ class NumSFTTrainer(SFTTrainer):
         self.has_numbers = len(self.vocab.token_ids) > 0
         check_head(self.model, int(self.vocab.token_ids.max()) if self.has_numbers else None)
         attach_head(base_model_of(self.model))
+        wants_cost = self.objective.token_loss.needs_cost_embedding
+        self._cost_embedding = frozen_cost_embedding(self.model) if wants_cost else None
         if args.liger_layer_kernels and not use_liger_layers(self.model):
             logger.warning("No GPU here: Liger's layer kernels are left off.")
 
@@ -134,7 +138,8 @@ class NumSFTTrainer(SFTTrainer):
         model_inputs["use_cache"] = False
         if self.aux_loss_enabled:
             model_inputs["output_router_logits"] = True
-        outputs = model(**model_inputs, head_call=HeadCall(batch, self.objective, self.args.head_chunk_size))
+        call = HeadCall(batch, self.objective, self.args.head_chunk_size, self._cost_embedding)
+        outputs = model(**model_inputs, head_call=call)
         loss = outputs["loss"]
         extra: dict[str, Any] = {}
         if self.aux_loss_enabled:
@@ -272,14 +277,14 @@ class NumSFTTrainer(SFTTrainer):
             ("tensor", config.tp_size),
         ):
             if size > 1:
-                raise ValueError(
+                raise UserError(
                     f"{name} parallelism of size {size} is not supported: it cuts rows or the head apart, and numbers "
                     "with them; use data parallelism (DDP, FSDP2 or ZeRO) with packing instead."
                 )
 
     def _noise_seed(self) -> int:
-        """A seed that differs by run seed, step and rank, and comes back on resume."""
-        return hash((self.args.seed, self.state.global_step, self.accelerator.process_index)) % 2**31
+        """A seed that differs by run seed and step, and comes back on resume; rows add their own."""
+        return hash((self.args.seed, self.state.global_step))
 
 
 class _RunState(TrainerCallback, ExportableState):

@@ -112,8 +112,6 @@ def test_gradient_accumulation_changes_nothing(tmp_path, batch_size, steps):
 @pytest.mark.parametrize("name", NUMBER_LOSSES)
 @pytest.mark.parametrize("reduction", ["digits", "weights", "tokens"])
 def test_every_number_loss_is_the_same_under_accumulation(tmp_path, name, reduction):
-    if name == "ntil":
-        pytest.skip("its noise is drawn per micro-batch; tested with its own file's tests")
     settings = dict(
         number_loss=name, number_loss_weight=1.0, number_reduction=reduction, place_weighting="float"
     )
@@ -127,9 +125,7 @@ def test_every_number_loss_is_the_same_under_accumulation(tmp_path, name, reduct
     assert cut[1][0]["loss"] == pytest.approx(whole[1][0]["loss"], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, loss in TOKEN_LOSSES.items() if not loss.needs_cost_embedding]
-)
+@pytest.mark.parametrize("name", TOKEN_LOSSES)
 def test_every_token_loss_is_the_same_under_accumulation(tmp_path, name):
     whole = train_recorded(tiny_trainer(tmp_path / "whole", token_loss=name))
     cut = train_recorded(
@@ -175,6 +171,27 @@ def test_a_last_partial_accumulation_is_a_step_of_its_own_size(tmp_path):
     rest_steps, rest_logs = train_recorded(rest)
     assert_gradients_equal(steps[1], rest_steps[0])
     assert logs[1]["number_loss"] == pytest.approx(rest_logs[0]["number_loss"], rel=1e-5)
+
+
+def test_ntil_that_scales_itself_depends_on_the_micro_batch(tmp_path):
+    """Its factor is the micro-batch's own CE / NTIL, as published: that is why self_scale is off by default."""
+    settings = dict(number_loss="ntil", number_loss_weight=1.0, number_loss_kwargs={"self_scale": True})
+    _, (whole,) = train_recorded(tiny_trainer(tmp_path / "whole", **settings))
+    _, (cut,) = train_recorded(
+        tiny_trainer(tmp_path / "cut", per_device_train_batch_size=2, gradient_accumulation_steps=4, **settings)
+    )
+    assert whole["number_loss"] == pytest.approx(whole["token_loss"], rel=1e-4)
+    assert abs(cut["grad_norm"] - whole["grad_norm"]) > 1e-2 * whole["grad_norm"]
+
+
+@pytest.mark.parametrize("name", NUMBER_LOSSES)
+def test_every_number_loss_is_the_same_packed(tmp_path, name):
+    settings = dict(number_loss=name, number_loss_weight=1.0)
+    padded = train_recorded(tiny_trainer(tmp_path / "padded", **settings))
+    packed = train_recorded(
+        tiny_trainer(tmp_path / "packed", packing=True, packing_strategy="bfd", max_length=64, **settings)
+    )
+    assert_gradients_equal(packed[0][0], padded[0][0], 2e-5)
 
 
 @pytest.mark.parametrize("strategy", ["bfd", "padding_free"])

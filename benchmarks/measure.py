@@ -1,0 +1,178 @@
+"""Measuring that every benchmark shares: fresh processes, interleaved rounds, peak memory, medians with their spread.
+
+A contender is one process: what ran before it cannot warm its caches or leave memory behind. Rounds are interleaved,
+so that a machine that slows down for a while slows all contenders, and ratios hold where absolute times do not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib.metadata
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainerCallback
+
+MIB = 2**20
+
+
+class PeakMemory:
+    """Peak memory above the state at construction, MiB: resident memory on a CPU, allocated memory on CUDA."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Start the watch.
+
+        Raises:
+            RuntimeError: On a CPU without Linux's `/proc`.
+        """
+        self.device = device
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            self.before = torch.cuda.memory_allocated(device)
+            return
+        try:
+            # Freed memory that malloc keeps would be handed out again without showing in the peak.
+            ctypes.CDLL(None).malloc_trim(0)
+            Path("/proc/self/clear_refs").write_text("5")
+        except (OSError, AttributeError) as error:
+            raise RuntimeError("Peak memory on a CPU is read from Linux's /proc: run this on Linux.") from error
+        self.before = _proc_status("VmRSS")
+
+    def mib(self) -> float:
+        """Return the peak so far, MiB above the start."""
+        if self.device.type == "cuda":
+            return (torch.cuda.max_memory_allocated(self.device) - self.before) / MIB
+        return (_proc_status("VmHWM") - self.before) / MIB
+
+
+def _proc_status(name: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {name}.")
+
+
+class Stopwatch:
+    """Seconds and peak MiB of each step, one `{"seconds", "peak_mib"}` a step in `steps`."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Measure on `device`."""
+        self.device = device
+        self.steps: list[dict[str, float]] = []
+
+    def start(self) -> None:
+        """Begin a step."""
+        self._peak = PeakMemory(self.device)
+        self._synchronize()
+        self._began = time.perf_counter()
+
+    def stop(self) -> None:
+        """End a step."""
+        self._synchronize()
+        seconds = time.perf_counter() - self._began
+        self.steps.append({"seconds": seconds, "peak_mib": self._peak.mib()})
+
+    def result(self) -> dict[str, float]:
+        """Return the first step's peak, when no gradient is allocated yet, and the median time of those after it."""
+        return {
+            "seconds": statistics.median(step["seconds"] for step in self.steps[1:]),
+            "peak_mib": self.steps[0]["peak_mib"],
+        }
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+class _StopBeforeOptimizer(TrainerCallback):
+    def __init__(self, watch: Stopwatch) -> None:
+        self.watch = watch
+
+    def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        self.watch.stop()
+
+
+def time_trainer(trainer: Trainer) -> Stopwatch:
+    """Train; return the watch over each step, from fetching its batch to its last gradient, the optimiser left out."""
+    watch = Stopwatch(trainer.args.device)
+    fetch = trainer.get_batch_samples
+
+    def fetch_and_start(*args: Any, **kwargs: Any) -> Any:
+        watch.start()
+        return fetch(*args, **kwargs)
+
+    trainer.get_batch_samples = fetch_and_start
+    trainer.add_callback(_StopBeforeOptimizer(watch))
+    trainer.train()
+    return watch
+
+
+def run_fresh(script: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run `script` with `arguments` and `--json FILE` in a process of its own; return what it wrote there.
+
+    Raises:
+        RuntimeError: If it failed, with the end of what it said.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer.json"
+        command = [sys.executable, script, *arguments, "--json", str(answer)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
+        return json.loads(answer.read_text())
+
+
+def interleave(
+    names: Sequence[str], runs: int, run: Callable[[str], dict[str, float]]
+) -> dict[str, list[dict[str, float]]]:
+    """Run every contender `runs` times in rounds, every second round backwards; return each one's figures by round."""
+    figures: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    for index in range(runs):
+        for name in names if index % 2 == 0 else reversed(names):
+            figure = run(name)
+            figures[name].append(figure)
+            said = ", ".join(f"{key} {value:.4g}" for key, value in figure.items())
+            print(f"round {index + 1}/{runs}  {name:24} {said}", file=sys.stderr, flush=True)
+    return figures
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return median, smallest and largest."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def environment(device: torch.device, threads: int) -> dict[str, Any]:
+    """Return what the figures depend on: versions, processor, threads. No host or user name."""
+    packages = ("torch", "trl", "transformers", "accelerate", "peft", "liger-kernel")
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = None
+    return {
+        "python": platform.python_version(),
+        "versions": versions,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
+        "threads": threads,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()
