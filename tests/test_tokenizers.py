@@ -542,6 +542,14 @@ def test_a_slow_tokenizer_is_read_like_a_fast_one():
     assert vocab.decimal_point_ids.tolist() == ids_of(tokenizer, ["."])
 
 
+def test_a_vocabulary_moves_to_a_device_whole():
+    for vocab in (NumberVocab.from_tokenizer(byte_level()), NumberVocab.empty()):
+        moved = vocab.to("cpu:0")  # not the same to torch as "cpu", so all is moved
+        assert moved is not vocab
+        for before, after in zip(vars(vocab).values(), vars(moved).values(), strict=True):
+            assert before == after if isinstance(before, str) else torch.equal(before, after)
+
+
 # --- losses on a tokenizer with tokens of several digits
 
 
