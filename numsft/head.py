@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from numsft.losses.base import NumberLevelLoss
+from numsft.losses.emo import cosines, earth_mover, inverse_lengths
 from numsft.microbatch import HeadBatch
 from numsft.objective import Objective
 
@@ -51,6 +53,12 @@ class LogitTransform:
         return self.scale == 1.0 and self.softcap is None
 
     def __call__(self, logits: Tensor) -> Tensor:
+        """Return the transformed logits, in autograd."""
+        if self.scale != 1.0:
+            logits = logits * self.scale
+        return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
+
+    def apply_(self, logits: Tensor) -> Tensor:
         """Transform `logits` in place and return them."""
         if self.scale != 1.0:
             logits.mul_(self.scale)
@@ -84,6 +92,7 @@ def chunked_head(
     objective: Objective,
     transform: LogitTransform = LogitTransform(),
     chunk_size: int | None = None,
+    cost_embedding: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute loss and metric sums of a micro-batch from its hidden states.
 
@@ -95,6 +104,7 @@ def chunked_head(
         objective: The losses.
         transform: The model's logit scaling and soft-capping.
         chunk_size: Tokens a chunk; None chooses.
+        cost_embedding: `[V, H]`, what EMO measures distances in; None takes the head's own weight.
 
     Returns:
         The scalar loss, float32 (float64 for float64 input), attached to the graph: `token_scale` times the summed
@@ -115,7 +125,16 @@ def chunked_head(
         compute = torch.get_autocast_dtype(device_type)
     chunk = chunk_size or default_chunk_size(hidden.device, weight.shape[0])
     loss, sums = _ChunkedHead.apply(
-        hidden, weight, bias, batch, objective, transform, chunk, compute, torch.is_grad_enabled()
+        hidden,
+        weight,
+        bias,
+        batch,
+        objective,
+        transform,
+        chunk,
+        compute,
+        torch.is_grad_enabled(),
+        cost_embedding,
     )
     return loss, sums
 
@@ -135,12 +154,14 @@ class _ChunkedHead(torch.autograd.Function):
         chunk: int,
         compute: torch.dtype,
         with_grad: bool,
+        cost_embedding: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         needs = [with_grad and wanted for wanted in ctx.needs_input_grad[:3]]
         with torch.autocast(hidden.device.type, enabled=False):
-            run = _Run(hidden, weight, bias, batch, objective, transform, compute, needs)
+            run = _Run(hidden, weight, bias, batch, objective, transform, compute, needs, cost_embedding)
             for start in range(0, len(batch.rows), chunk):
                 run.chunk(start, min(start + chunk, len(batch.rows)))
+            run.number_level()
             loss, sums, ctx.grads = run.results()
             ctx.late_scale = run.late_scale
         ctx.mark_non_differentiable(sums)
@@ -161,7 +182,7 @@ class _ChunkedHead(torch.autograd.Function):
                 if grad is not None:
                     grad.mul_(factor)
         # No other reference to the head's gradient may live on: autograd then makes it `.grad` without a copy.
-        return (*grads, None, None, None, None, None, None)
+        return (*grads, None, None, None, None, None, None, None)
 
 
 class _Run:
@@ -177,6 +198,7 @@ class _Run:
         transform: LogitTransform,
         compute: torch.dtype,
         needs: list[bool],
+        cost_embedding: Tensor | None,
     ) -> None:
         self.hidden, self.weight, self.bias = hidden, weight, bias
         self.batch, self.objective, self.transform = batch, objective, transform
@@ -202,8 +224,13 @@ class _Run:
         self.grad_bias = hidden.new_zeros(len(weight), dtype=self.stat) if self.needs_bias else None
         self.loss = hidden.new_zeros((), dtype=self.stat)
         self.sums = hidden.new_zeros(len(SUM_NAMES), dtype=torch.float64)
+        self.ce_sum = hidden.new_zeros((), dtype=self.stat)
         self.buffer: Tensor | None = None
-        self.number_grad = self._number_level() if objective.unit == "number" else None
+        self.cosine_buffer: Tensor | None = None
+        self.cost = weight if cost_embedding is None else cost_embedding.to(hidden.device)
+        if objective.token_loss.needs_cost_embedding:
+            self.inverse = inverse_lengths(self.cost)
+            self.cost = self.cost.detach().to(compute)
 
     def results(self) -> tuple[Tensor, Tensor, tuple[Tensor | None, Tensor | None, Tensor | None]]:
         """Return loss, sums, and the gradients of hidden states, weight and bias in their own dtypes."""
@@ -234,26 +261,30 @@ class _Run:
         number_logits = self._transformed(logits[:, batch.token_ids].index_select(0, number_rows))  # [k, C]
         correct = label_logit >= top
 
-        # Three small leaves carry every gradient: the log-partition, the label's logit, the number columns.
+        cosine, emo, expected = self._earth_mover(logits, lse, labels, tile)
+
+        # Small leaves carry every gradient: the log-partition, the label's logit, the number columns, EMO.
         with torch.enable_grad():
             lse = lse.requires_grad_()
             label_logit = label_logit.requires_grad_()
             number_logits = number_logits.requires_grad_()
-            token = self.objective.token_loss(lse - label_logit).sum()
+            emo = None if emo is None else emo.requires_grad_()
+            ce = lse - label_logit
+            token = self.objective.token_loss(ce, emo).sum()
             log_mass = number_logits.logsumexp(1) - lse[number_rows]
             number = self._digit_loss(number_logits, log_mass, first, last)
             total = token * self.token_scale + number * self.number_scale
         self.loss += total.detach()
+        self.ce_sum += ce.detach().sum()
         self._add_sums(token, number, correct, entropy, number_rows, number_logits, log_mass)
         if not (self.needs_hidden or self.needs_weight or self.needs_bias):
             return
-        leaves = (lse, label_logit, number_logits)
-        d_lse, d_label, d_numbers = torch.autograd.grad(total, leaves, materialize_grads=True)
-        if self.number_grad is not None:
-            d_numbers = d_numbers + self.number_grad[first:last]
+        leaves = [lse, label_logit, number_logits, *([] if emo is None else [emo])]
+        d_lse, d_label, d_numbers, *d_emo = torch.autograd.grad(total, leaves, materialize_grads=True)
         d_columns = logits.new_zeros(len(labels), len(batch.token_ids), dtype=self.stat)
         d_columns[number_rows] = d_numbers
-        self._write_gradient(logits, tile, lse.detach(), labels, d_lse, d_label, d_columns)
+        moved = None if cosine is None or expected is None else (cosine, expected, d_emo[0])
+        self._write_gradient(logits, tile, lse.detach(), labels, d_lse, d_label, d_columns, moved)
         self._multiply(logits, hidden, rows)
 
     def _project(self, hidden: Tensor) -> Tensor:
@@ -264,11 +295,13 @@ class _Run:
 
     def _transformed(self, logits: Tensor) -> Tensor:
         """Return the model's logits, a copy in the statistics dtype."""
-        return self.transform(logits.to(self.stat, copy=True))
+        return self.transform.apply_(logits.to(self.stat, copy=True))
 
     def _read(self, logits: Tensor) -> Tensor:
         """Return the model's logits in the statistics dtype, the same memory where nothing has to change."""
-        return logits if logits.dtype == self.stat and self.transform.is_identity else self._transformed(logits)
+        return (
+            logits if logits.dtype == self.stat and self.transform.is_identity else self._transformed(logits)
+        )
 
     def _statistics(self, logits: Tensor, tile: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-partition, largest logit and entropy of each row, `[m]` each."""
@@ -298,35 +331,74 @@ class _Run:
         )
         return (terms * self.weights[first:last]).sum()
 
-    def _number_level(self) -> Tensor:
-        """Add a number-level loss to loss and sums; return its gradient `[M, C]` by the number columns.
+    def _earth_mover(
+        self, logits: Tensor, lse: Tensor, labels: Tensor, tile: int
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return EMO's cosines `[m, V]`, EMO `[m]` and the expected cosine `[m]`; Nones for other losses."""
+        if not self.objective.token_loss.needs_cost_embedding:
+            return None, None, None
+        if self.cosine_buffer is None or len(self.cosine_buffer) < len(labels):
+            self.cosine_buffer = torch.empty_like(logits)
+        cosine = cosines(labels, self.cost, self.inverse, out=self.cosine_buffer[: len(labels)])
+        parts = []
+        for i in range(0, len(logits), tile):
+            part = slice(i, i + tile)
+            q = (self._read(logits[part]) - lse[part, None]).exp_()
+            parts.append(earth_mover(q, labels[part], cosine[part].to(self.stat)))
+        emo, expected = (torch.cat(column) for column in zip(*parts, strict=True))
+        return cosine, emo, expected
 
-        It needs all digits of a number at once, wherever the chunks are cut, so the number columns of the whole
-        micro-batch are projected here: M times C times H, next to nothing.
+    def number_level(self) -> None:
+        """Add a loss with one term a number, and its gradients.
+
+        It needs all digits of a number at once, wherever the chunks are cut, and maybe the micro-batch's mean
+        cross-entropy. So the number columns of the whole micro-batch are projected here, after the chunks:
+        M times C times H, next to nothing.
         """
         batch, loss = self.batch, self.objective.number_loss
-        hidden = self.hidden.index_select(0, batch.rows[batch.number_rows]).to(self.stat)
-        columns = self.weight_c[batch.token_ids].to(self.stat)
-        logits = hidden @ columns.T
+        if not isinstance(loss, NumberLevelLoss):
+            return
+        rows = batch.rows[batch.number_rows]
+        hidden = self.hidden.index_select(0, rows).to(self.stat)  # [M, H]
+        columns = self.weight_c[batch.token_ids].to(self.stat)  # [C, H]
+        raw = hidden @ columns.T
         if self.bias_c is not None:
-            logits += self.bias_c[batch.token_ids].to(self.stat)
-        logits = self.transform(logits)
-        generator = torch.Generator(logits.device).manual_seed(batch.seed)
+            raw += self.bias_c[batch.token_ids].to(self.stat)
         with torch.enable_grad():
-            logits = logits.requires_grad_()
-            terms = loss(  # type: ignore[misc, call-arg]
-                logits,
+            raw = raw.requires_grad_()
+            number = loss(
+                self.transform(raw),
                 batch.classes,
                 self.values,
                 places=batch.places,
                 numbers=batch.numbers,
-                generator=generator,
-            )
-            number = terms.sum()
-            (grad,) = torch.autograd.grad(number * self.number_scale, logits)
+                generator=self._noise(raw.shape) if loss.stochastic else None,
+                ce=self.ce_sum / max(len(batch.rows), 1) if loss.needs_token_loss else None,
+            ).sum()
+            (d_raw,) = torch.autograd.grad(number * self.number_scale, raw)
         self.loss += number.detach() * self.number_scale
         self.sums[SUM_NAMES.index("number_loss")] += number.detach()
-        return grad
+        if self.grad_hidden is not None:
+            self.grad_hidden.index_add_(0, rows, (d_raw @ columns).to(self.hidden.dtype))
+        if self.needs_weight:
+            if self.grad_weight is None:
+                self.grad_weight = torch.zeros_like(self.weight, dtype=self.stat)
+            self.grad_weight.index_add_(0, batch.token_ids, d_raw.T @ hidden)
+        if self.grad_bias is not None:
+            self.grad_bias.index_add_(0, batch.token_ids, d_raw.sum(0))
+
+    def _noise(self, shape: torch.Size) -> Tensor:
+        """Return exponential draws `[M, C]`, each row's (document's) from a seed of its own.
+
+        So they do not depend on how the step is cut into micro-batches or packed.
+        """
+        draws = []
+        generator = torch.Generator()
+        keys, counts = self.batch.row_keys.cpu().unique_consecutive(return_counts=True)
+        for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
+            generator.manual_seed(hash((self.batch.seed, key)) % 2**63)
+            draws.append(torch.empty(count, shape[1]).exponential_(generator=generator))
+        return torch.cat([torch.empty(0, shape[1]), *draws]).to(self.hidden.device)
 
     def _add_sums(
         self,
@@ -363,10 +435,12 @@ class _Run:
         d_lse: Tensor,
         d_label: Tensor,
         d_columns: Tensor,
+        moved: tuple[Tensor, Tensor, Tensor] | None,
     ) -> None:
         """Overwrite `logits [m, V]` with the loss's gradient by the raw logits.
 
-        dL/dz_j = d_lse q_j + d_label [j = label] + d_column_j, then through the model's scaling and capping.
+        dL/dz_j = d_lse q_j + d_label [j = label] + d_column_j - d_emo q_j (c_j - Σ q c), then through the
+        model's scaling and capping.
         """
         columns = self.batch.token_ids.expand_as(d_columns)
         for i in range(0, len(logits), tile):
@@ -374,7 +448,13 @@ class _Run:
             z = logits[part]
             g = self._read(z)
             slope = self.transform.slope(g)
-            g.sub_(lse[part, None]).exp_().mul_(d_lse[part, None])
+            g.sub_(lse[part, None]).exp_()
+            if moved is None:
+                g.mul_(d_lse[part, None])
+            else:
+                cosine, expected, d_emo = moved
+                pull = cosine[part].to(self.stat, copy=True).sub_(expected[part, None])
+                g.mul_(pull.mul_(-d_emo[part, None]).add_(d_lse[part, None]))
             g.scatter_add_(1, labels[part, None], d_label[part, None])
             g.scatter_add_(1, columns[part], d_columns[part])
             if slope is not None:

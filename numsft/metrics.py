@@ -44,7 +44,9 @@ class MetricSums:
             self._sums += self._sums.new_tensor([to[name] for name in (*SUM_NAMES, *EXTRA_NAMES)])
 
 
-def summarise(sums: dict[str, float], objective: Objective, *, has_numbers: bool, training: bool) -> dict[str, float]:
+def summarise(
+    sums: dict[str, float], objective: Objective, *, has_numbers: bool, training: bool
+) -> dict[str, float]:
     """Turn sums into the logged metrics.
 
     Args:

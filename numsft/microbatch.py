@@ -9,7 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from numsft.numerals import IGNORED, NumberTargets, NumberVocab, ignore_document_starts, number_targets
+from numsft.numerals import (
+    IGNORED,
+    NumberTargets,
+    NumberVocab,
+    document_starts,
+    ignore_document_starts,
+    number_targets,
+)
 from numsft.objective import Objective
 
 
@@ -31,7 +38,9 @@ class HeadBatch:
         number_count: scalar tensor, this micro-batch's own denominator of the number loss.
         token_ids: `[C]` int64, the number tokens.
         values: `[C]` float32, their values.
-        seed: What the noise of a stochastic loss starts from.
+        row_keys: `[M]` int64, a hash of the row (the packed document) that each number stands in; a loss that
+            draws noise seeds it with this, so that the noise does not depend on how a step is cut up.
+        seed: What that noise starts from beside the row.
     """
 
     length: int
@@ -47,6 +56,7 @@ class HeadBatch:
     number_count: Tensor
     token_ids: Tensor
     values: Tensor
+    row_keys: Tensor
     seed: int = 0
 
 
@@ -91,7 +101,9 @@ def count_step(batches: Sequence[dict[str, Any]], vocab: NumberVocab, objective:
     for batch in batches:
         labels, targets = read_labels(batch, vocab)
         tokens = (labels[:, 1:] != IGNORED).sum()
-        counts = counts.to(labels.device) + torch.stack([tokens.double(), objective.denominator(targets, tokens)])
+        counts = counts.to(labels.device) + torch.stack(
+            [tokens.double(), objective.denominator(targets, tokens)]
+        )
     return counts
 
 
@@ -114,7 +126,9 @@ def head_batch(
     labels, targets = read_labels(inputs, vocab)
     length = labels.shape[1]
     trained = (labels[:, 1:] != IGNORED).flatten().nonzero()[:, 0]
-    label_at = trained + trained // max(length - 1, 1) + 1  # index of the label in the unshifted, flattened rows
+    label_at = (
+        trained + trained // max(length - 1, 1) + 1
+    )  # index of the label in the unshifted, flattened rows
     numeric = targets.mask.flatten()[label_at]
     number_rows = numeric.nonzero()[:, 0]
     number_at = label_at[number_rows]
@@ -141,8 +155,22 @@ def head_batch(
         number_count=own,
         token_ids=vocab.token_ids,
         values=vocab.values,
+        row_keys=_row_keys(labels, inputs.get("position_ids")).flatten()[number_at],
         seed=seed,
     )
+
+
+def _row_keys(labels: Tensor, position_ids: Tensor | None) -> Tensor:
+    """Return `[batch, seq]`: for each label a hash of the trained labels of its row, or packed document."""
+    starts = document_starts(labels, position_ids)
+    document = starts.flatten().cumsum(0) - 1
+    index = torch.arange(document.numel(), device=labels.device)
+    position = index - (index * starts.flatten()).cummax(0).values
+    # Sums of odd multiples wrap around in 64 bits, the same on every device.
+    terms = (labels.flatten() + 1) * ((position + 1) * 0x9E3779B97F4A7C1 + 1)
+    terms = terms.masked_fill(labels.flatten() == IGNORED, 0)
+    sums = torch.zeros_like(document).index_add(0, document, terms)
+    return sums[document].view_as(labels)
 
 
 def _or_one(count: Tensor) -> Tensor:

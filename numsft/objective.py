@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from numsft.errors import UserError
 from numsft.losses import NUMBER_LOSSES, TOKEN_LOSSES
 from numsft.losses.base import NumberLoss, TokenLoss
 from numsft.numerals import (
@@ -72,7 +73,7 @@ class Objective:
             ValueError: One sentence, for an unknown name, an unknown option or a value out of range.
         """
         if number_reduction not in REDUCTIONS:
-            raise ValueError(
+            raise UserError(
                 f"number_reduction is {number_reduction!r}, expected one of {', '.join(REDUCTIONS)}."
             )
         token = make_loss("token_loss", TOKEN_LOSSES, token_loss, token_loss_kwargs)
@@ -83,7 +84,7 @@ class Objective:
         number = make_loss("number_loss", NUMBER_LOSSES, number_loss, number_loss_kwargs)
         weight = number.default_weight if number_loss_weight is None else number_loss_weight
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
-            raise ValueError(f"number_loss_weight is {weight!r}, expected a number of at least 0.")
+            raise UserError(f"number_loss_weight is {weight!r}, expected a number of at least 0.")
         places = number.default_place_weighting if place_weighting is None else place_weighting
         return cls(token, number, float(weight), places, place_options, number_reduction)
 
@@ -109,10 +110,11 @@ class Objective:
     def check_vocab(self, vocab: NumberVocab) -> None:
         """Raise a one-sentence `ValueError` where the loss is only defined on the ten digits and `vocab` has more."""
         if self.number_loss is not None and self.number_loss.single_digits_only and vocab.kind != "digit":
-            raise ValueError(
+            longest = int(vocab.lengths.max())
+            raise UserError(
                 f"number_loss {self.number_loss.name!r} is defined on the ten digits only, but this tokenizer has "
-                f"{len(vocab.token_ids)} number tokens of up to {int(vocab.lengths.max())} digits; use a loss on "
-                "values such as ntl_was, crps or smmd."
+                f"{len(vocab.token_ids)} number tokens of {'up to ' * (longest > 1)}{longest} "
+                f"digit{'s' * (longest > 1)}; use a loss on values such as ntl_was, crps or smmd."
             )
 
     def place_weights(self, targets: NumberTargets, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -132,7 +134,9 @@ class Objective:
         if self.reduction == "tokens":
             return n_tokens.double()
         if self.unit == "number":
-            return (targets.numbers.max() + 1).double()
+            # Ids count up from 0; the -1 in front keeps an empty batch at no number.
+            numbers = torch.nn.functional.pad(targets.numbers.flatten(), (1, 0), value=-1)
+            return (numbers.max() + 1).double()
         if self.reduction == "weights":
             return self.place_weights(targets, torch.float64).sum()
         return targets.mask.sum().double()
@@ -155,15 +159,17 @@ def make_loss(
     options = dict(options or {})
     if not isinstance(loss, str):
         if options:
-            raise ValueError(f"{key}_kwargs is set beside an instance: give {key} its options when it is made.")
+            raise UserError(
+                f"{key}_kwargs is set beside an instance: give {key} its options when it is made."
+            )
         return loss
     if loss not in table:
-        raise ValueError(f"unknown {key} {loss!r}{_nearest(loss, table)}; known are {', '.join(table)}.")
+        raise UserError(f"unknown {key} {loss!r}{_nearest(loss, table)}; known are {', '.join(table)}.")
     known = {f.name for f in fields(table[loss]) if f.init}  # type: ignore[arg-type]
     for name in options:
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"
-            raise ValueError(
+            raise UserError(
                 f"unknown option {name!r} of {key} {loss!r}{_nearest(name, known)}; its options: {listed}."
             )
     return table[loss](**options)

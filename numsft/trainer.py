@@ -16,6 +16,7 @@ from trl import SFTTrainer
 
 from numsft import hub
 from numsft.config import NumSFTConfig
+from numsft.errors import UserError
 from numsft.head import SUM_NAMES
 from numsft.metrics import MetricSums, summarise
 from numsft.microbatch import StepCounts, count_step, head_batch
@@ -26,6 +27,7 @@ from numsft.trl_bridge import (
     attach_head,
     base_model_of,
     check_head,
+    frozen_cost_embedding,
     use_liger_layers,
     without_peft_warning,
 )
@@ -63,7 +65,7 @@ class NumSFTTrainer(SFTTrainer):
         args = _as_num_sft_config(args)
         for name in ("compute_loss_func", "compute_metrics", "preprocess_logits_for_metrics"):
             if kwargs.get(name) is not None:
-                raise ValueError(
+                raise UserError(
                     f"{name} needs the full logits, which this trainer never builds: choose token_loss and "
                     "number_loss instead, and read the digit metrics from the log."
                 )
@@ -79,6 +81,8 @@ class NumSFTTrainer(SFTTrainer):
         self.has_numbers = len(self.vocab.token_ids) > 0
         check_head(self.model, int(self.vocab.token_ids.max()) if self.has_numbers else None)
         attach_head(base_model_of(self.model))
+        wants_cost = self.objective.token_loss.needs_cost_embedding
+        self._cost_embedding = frozen_cost_embedding(self.model) if wants_cost else None
         if args.liger_layer_kernels and not use_liger_layers(self.model):
             logger.warning("No GPU here: Liger's layer kernels are left off.")
 
@@ -134,9 +138,8 @@ class NumSFTTrainer(SFTTrainer):
         model_inputs["use_cache"] = False
         if self.aux_loss_enabled:
             model_inputs["output_router_logits"] = True
-        outputs = model(
-            **model_inputs, head_call=HeadCall(batch, self.objective, self.args.head_chunk_size)
-        )
+        call = HeadCall(batch, self.objective, self.args.head_chunk_size, self._cost_embedding)
+        outputs = model(**model_inputs, head_call=call)
         loss = outputs["loss"]
         extra: dict[str, Any] = {}
         if self.aux_loss_enabled:
@@ -185,13 +188,22 @@ class NumSFTTrainer(SFTTrainer):
         return output
 
     def prediction_step(
-        self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
     ) -> Any:
         """Evaluate one batch; rows that only fill up the last batch of a distributed evaluation are not counted."""
         inputs = self._prepare_inputs(inputs)
         state = self.accelerator.gradient_state
         rows = inputs["labels"].shape[0] if inputs.get("labels") is not None else 0
-        if state.end_of_dataloader and state.remainder > 0 and self.accelerator.num_processes > 1 and rows > 1:
+        if (
+            state.end_of_dataloader
+            and state.remainder > 0
+            and self.accelerator.num_processes > 1
+            and rows > 1
+        ):
             own = max(0, min(rows, state.remainder - self.accelerator.process_index * rows))
             inputs["labels"] = inputs["labels"].clone()
             inputs["labels"][own:] = IGNORED
@@ -199,7 +211,12 @@ class NumSFTTrainer(SFTTrainer):
 
     def _warn_of_low_logit(self, metrics: dict[str, float]) -> None:
         loss = self.objective.number_loss
-        if self._warned_of_low_logit or loss is None or loss.shift_invariant or not metrics.get("digits_per_step"):
+        if (
+            self._warned_of_low_logit
+            or loss is None
+            or loss.shift_invariant
+            or not metrics.get("digits_per_step")
+        ):
             return
         if metrics["digit_logit"] < _LOW_LOGIT:
             self._warned_of_low_logit = True
@@ -254,16 +271,20 @@ class NumSFTTrainer(SFTTrainer):
         config = self.accelerator.parallelism_config
         if config is None:
             return
-        for name, size in (("context", config.cp_size), ("sequence", config.sp_size), ("tensor", config.tp_size)):
+        for name, size in (
+            ("context", config.cp_size),
+            ("sequence", config.sp_size),
+            ("tensor", config.tp_size),
+        ):
             if size > 1:
-                raise ValueError(
+                raise UserError(
                     f"{name} parallelism of size {size} is not supported: it cuts rows or the head apart, and numbers "
                     "with them; use data parallelism (DDP, FSDP2 or ZeRO) with packing instead."
                 )
 
     def _noise_seed(self) -> int:
-        """A seed that differs by run seed, step and rank, and comes back on resume."""
-        return hash((self.args.seed, self.state.global_step, self.accelerator.process_index)) % 2**31
+        """A seed that differs by run seed and step, and comes back on resume; rows add their own."""
+        return hash((self.args.seed, self.state.global_step))
 
 
 class _RunState(TrainerCallback, ExportableState):
@@ -292,9 +313,7 @@ def _as_num_sft_config(args: TrainingArguments | None) -> NumSFTConfig:
     if isinstance(args, NumSFTConfig):
         return args
     known = {f.name for f in dataclasses.fields(NumSFTConfig) if f.init}
-    settings = {
-        f.name: getattr(args, f.name) for f in dataclasses.fields(args) if f.init and f.name in known
-    }
+    settings = {f.name: getattr(args, f.name) for f in dataclasses.fields(args) if f.init and f.name in known}
     return NumSFTConfig(**settings)
 
 

@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 from trl.trainer.utils import maybe_gather_lm_head_ctx
 
+from numsft.errors import UserError
 from numsft.head import LogitTransform, chunked_head
 from numsft.microbatch import HeadBatch
 from numsft.objective import Objective
@@ -33,6 +34,7 @@ class HeadCall:
     batch: HeadBatch
     objective: Objective
     chunk_size: int | None = None
+    cost_embedding: Tensor | None = None
 
 
 def base_model_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
@@ -57,25 +59,44 @@ def check_head(model: PreTrainedModel | PeftModel, largest_number_id: int | None
     """
     head = base_model_of(model).get_output_embeddings()
     if head is None:
-        raise ValueError(f"{type(base_model_of(model)).__name__} has no output embeddings, so it has no LM head.")
+        raise UserError(
+            f"{type(base_model_of(model)).__name__} has no output embeddings, so it has no LM head."
+        )
     if any(isinstance(module, BaseTunerLayer) for module in head.modules()):
         # trl#6159: an adapter there is silently not trained by a head that reads the weight.
-        raise ValueError(
+        raise UserError(
             "A LoRA adapter on lm_head is not supported, because the loss reads the head's weight directly and the "
             "adapter would never be trained: take lm_head out of lora_target_modules and train it whole with "
             "`lora_modules_to_save: [lm_head]` (PEFT's modules_to_save)."
         )
     if not head.weight.is_floating_point():
-        raise ValueError(
+        raise UserError(
             f"The LM head is quantised to {head.weight.dtype}: load the model with the head left in floating point "
             "(llm_int8_skip_modules: [lm_head])."
         )
     width = getattr(head, "out_features", head.weight.shape[0])
     if largest_number_id is not None and largest_number_id >= width:
-        raise ValueError(
+        raise UserError(
             f"The LM head has {width} rows but the tokenizer's number tokens reach id {largest_number_id}: resize the "
             "embeddings or use the model's own tokenizer."
         )
+
+
+def frozen_cost_embedding(model: PreTrainedModel | PeftModel) -> Tensor | None:
+    """Return a copy of the head's weight as it is now; None where the head is frozen and can serve itself.
+
+    Raises:
+        UserError: If the weight is not there to copy (ZeRO-3, or loaded on another rank only).
+    """
+    weight = base_model_of(model).get_output_embeddings().weight
+    if not weight.requires_grad:
+        return None
+    if weight.is_meta or weight.numel() == 0:
+        raise UserError(
+            "token_loss emo needs a copy of the LM head as it was before training, but the weight is not whole on "
+            "this rank: freeze the head (LoRA), or load the model without ZeRO-3 or RAM-efficient loading."
+        )
+    return weight.detach().clone()
 
 
 def logit_transform(config: Any) -> LogitTransform:
@@ -123,6 +144,7 @@ def attach_head(model: PreTrainedModel) -> None:
                 head_call.objective,
                 transform,
                 head_call.chunk_size,
+                head_call.cost_embedding,
             )
         result = {"loss": loss, "sums": sums}
         if kwargs.get("output_router_logits"):
@@ -132,7 +154,7 @@ def attach_head(model: PreTrainedModel) -> None:
     model.forward = types.MethodType(forward, model)  # type: ignore[method-assign]
 
 
-class _whole_parameters(AbstractContextManager[tuple[Tensor, Tensor | None]]):  # noqa: N801
+class _whole_parameters(AbstractContextManager[tuple[Tensor, Tensor | None]]):
     """The head's whole weight and bias for one read, however they are sharded."""
 
     def __init__(self, head: nn.Module) -> None:

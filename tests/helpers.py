@@ -19,11 +19,13 @@ def sums_dataset(rows: int = 8, seed: int = 0) -> Dataset:
     for index in range(rows):
         a, b = draw.randint(1, 999), draw.randint(1, 99)
         prompts.append(f"{a}+{b}=")
-        completions.append("no digit here" if index % 4 == 3 else f"{a + b}.{draw.randint(0, 99)}" + " ok" * (index % 3))
+        completions.append(
+            "no digit here" if index % 4 == 3 else f"{a + b}.{draw.randint(0, 99)}" + " ok" * (index % 3)
+        )
     return Dataset.from_dict({"prompt": prompts, "completion": completions})
 
 
-def tiny_trainer(tmp_path, *, model=None, dataset=None, **settings) -> NumSFTTrainer:
+def tiny_trainer(tmp_path, *, model=None, dataset=None, tokenizer=None, **settings) -> NumSFTTrainer:
     """A trainer on sums with plain SGD, a tiny Llama and nothing written but the output folder."""
     trainer_only = {
         key: settings.pop(key) for key in ("peft_config", "eval_dataset", "callbacks") if key in settings
@@ -49,7 +51,7 @@ def tiny_trainer(tmp_path, *, model=None, dataset=None, **settings) -> NumSFTTra
         model=tiny_llama(vocab_size=104) if model is None else model,
         args=NumSFTConfig(**{**config, **settings}),
         train_dataset=sums_dataset() if dataset is None else dataset,
-        processing_class=tiny_tokenizer(),
+        processing_class=tiny_tokenizer() if tokenizer is None else tokenizer,
         **trainer_only,
     )
 
@@ -83,4 +85,6 @@ def assert_gradients_equal(ours, theirs, tolerance: float = 1e-5) -> None:
     assert ours.keys() == theirs.keys()
     for name in ours:
         error = (ours[name] - theirs[name]).norm()
-        assert error <= tolerance * theirs[name].norm().clamp(min=1e-7), f"{name}: {error} of {theirs[name].norm()}"
+        assert error <= tolerance * theirs[name].norm().clamp(min=1e-7), (
+            f"{name}: {error} of {theirs[name].norm()}"
+        )

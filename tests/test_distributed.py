@@ -21,7 +21,11 @@ def run(out: Path, ranks: int, **settings):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={ranks}", f"--master_port={port}"] if ranks > 1 else []
+    launcher = (
+        ["-m", "torch.distributed.run", f"--nproc_per_node={ranks}", f"--master_port={port}"]
+        if ranks > 1
+        else []
+    )
     root = Path(__file__).parents[1]
     path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(

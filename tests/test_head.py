@@ -39,7 +39,26 @@ def make_batch(seed=0, n=29, without_numbers=False, dtype=torch.float32):
         number_count=torch.tensor(float(m)),
         token_ids=TOKEN_IDS,
         values=VALUES.to(dtype),
+        row_keys=torch.arange(m) // 6,
     )
+
+
+def earth_mover_distance(z, weight, labels):
+    """EMO's adaptive form in autograd: the label's own mass moves the value and not the gradient."""
+    unit = torch.nn.functional.normalize(weight.detach(), dim=1)
+    cosine = unit[labels] @ unit.T
+    q = z.softmax(1)
+    own = torch.nn.functional.one_hot(labels, len(weight)) * q.detach()
+    return 1 - ((q - own) * cosine).sum(1)
+
+
+def draws(batch):
+    """The noise that the head gives a stochastic loss: a seed for each row."""
+    parts = []
+    for key in batch.row_keys.unique().tolist():
+        generator = torch.Generator().manual_seed(hash((batch.seed, key)) % 2**63)
+        parts.append(torch.empty(int((batch.row_keys == key).sum()), 10).exponential_(generator=generator))
+    return torch.cat(parts)
 
 
 def full_logits(hidden, weight, bias, batch, objective, transform=LogitTransform()):
@@ -52,10 +71,16 @@ def full_logits(hidden, weight, bias, batch, objective, transform=LogitTransform
         z = transform.softcap * torch.tanh(z / transform.softcap)
     lse = z.logsumexp(1)
     ce = lse - z.gather(1, batch.labels[:, None])[:, 0]
-    token = objective.token_loss(ce).sum()
+    token = objective.token_loss(ce, earth_mover_distance(z, weight, batch.labels)).sum()
     number = z.sum() * 0
     s = z[batch.number_rows][:, batch.token_ids]
-    if objective.number_loss is not None:
+    if objective.unit == "number":
+        mean_ce = ce.mean() if objective.number_loss.needs_token_loss else None
+        noise = draws(batch) if objective.number_loss.stochastic else None
+        number = objective.number_loss(
+            s, batch.classes, batch.values, batch.places, batch.numbers, generator=noise, ce=mean_ce
+        ).sum()
+    elif objective.number_loss is not None:
         log_mass = s.logsumexp(1) - lse[batch.number_rows]
         terms = objective.number_loss(
             s, batch.classes, batch.values, log_mass if objective.number_loss.needs_log_mass else None
@@ -94,7 +119,9 @@ def assert_same(ours, oracle, tolerance):
     for mine, theirs in zip(ours[1], oracle[1], strict=True):
         assert (mine - theirs).norm() <= tolerance * theirs.norm()
     for name, value in zip(SUM_NAMES, ours[2].tolist(), strict=True):
-        assert value == pytest.approx(float(torch.as_tensor(oracle[2][name]).detach()), rel=10 * tolerance, abs=1e-12), name
+        assert value == pytest.approx(
+            float(torch.as_tensor(oracle[2][name]).detach()), rel=10 * tolerance, abs=1e-12
+        ), name
 
 
 TRANSFORMS = {
@@ -115,11 +142,55 @@ def test_loss_gradients_and_sums_equal_full_logits(transform, bias, dtype):
     assert_same(ours, oracle, 1e-5 if dtype == torch.float32 else 1e-7)  # the scales are float32
 
 
-@pytest.mark.parametrize("name", [name for name, loss in NUMBER_LOSSES.items() if loss.unit == "digit"])
-@pytest.mark.parametrize("token_loss", [name for name, loss in TOKEN_LOSSES.items() if not loss.needs_cost_embedding])
-def test_every_digit_loss_combines_with_every_token_loss(name, token_loss):
+@pytest.mark.parametrize("name", NUMBER_LOSSES)
+@pytest.mark.parametrize("token_loss", TOKEN_LOSSES)
+def test_every_number_loss_combines_with_every_token_loss(name, token_loss):
     ours, oracle = both(make_batch(), Objective.build(token_loss, name))
     assert_same(ours, oracle, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["ntil", "ntl_number"])
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_a_number_level_loss_never_splits_a_number(name, transform):
+    ours, oracle = both(make_batch(), Objective.build("ce", name), bias=True, transform=transform, chunk=2)
+    assert_same(ours, oracle, 1e-5)
+
+
+def test_ntil_scales_itself_by_the_cross_entropy_of_the_micro_batch():
+    objective = Objective.build("ce", "ntil", number_loss_kwargs={"self_scale": True})
+    ours, oracle = both(make_batch(), objective)
+    assert_same(ours, oracle, 1e-5)
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_emo_equals_full_logits(mode, transform):
+    objective = Objective.build("emo", "del", token_loss_kwargs={"mode": mode})
+    ours, oracle = both(make_batch(), objective, transform=transform)
+    assert_same(ours, oracle, 1e-5)
+
+
+def test_emo_survives_a_padded_vocabulary_row_of_zeros():
+    # A zero row normalised to NaN poisons every cosine; padded vocabularies have such rows.
+    weight = torch.randn(V, H)
+    weight[40:] = 0
+    weight.requires_grad_()
+    hidden = torch.randn(T, H, requires_grad=True)
+    loss, _ = chunked_head(hidden, weight, None, make_batch(), Objective.build("emo", "del"))
+    loss.backward()
+    assert loss.isfinite() and hidden.grad.isfinite().all() and weight.grad.isfinite().all()
+
+
+def test_emo_measures_in_the_embedding_that_it_is_given():
+    objective, batch = Objective.build("emo", None), make_batch()
+    hidden, weight = torch.randn(T, H, requires_grad=True), torch.randn(V, H)
+    frozen = torch.randn(V, H)
+    loss, _ = chunked_head(hidden, weight, None, batch, objective, cost_embedding=frozen)
+    z = hidden[batch.rows] @ weight.T
+    ce = torch.nn.functional.cross_entropy(z, batch.labels, reduction="none")
+    oracle = objective.token_loss(ce, earth_mover_distance(z, frozen, batch.labels)).sum() * batch.token_scale
+    (ours,), (theirs,) = torch.autograd.grad(loss, hidden), torch.autograd.grad(oracle, hidden)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 29, 1000])

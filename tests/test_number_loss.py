@@ -6,10 +6,10 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from numsft.numerals import NumberVocab
 
 from numsft import number_loss
 from numsft.losses import NUMBER_LOSSES
+from numsft.numerals import NumberVocab
 
 # Fourteen tokens: ten digits, a point, a letter, a comma, a space. Digit d has id 13 - d.
 DIGIT_ID = [13 - digit for digit in range(10)]

@@ -17,10 +17,11 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from numsft.numerals import NumberVocab, number_targets, place_weights
 from tiny import tiny_tokenizer
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+
+from numsft.numerals import NumberVocab, number_targets, place_weights
 
 IGNORED = -100
 

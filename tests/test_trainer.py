@@ -32,7 +32,9 @@ def full_logits_loss(model, trainer, objective_weight=0.01, loss="del"):
     """Cross-entropy and number loss of the whole training set in one batch, by plain autograd."""
     collate = trainer.data_collator
     batch = collate([trainer.train_dataset[i] for i in range(len(trainer.train_dataset))])
-    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False).logits
+    logits = model(
+        input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False
+    ).logits
     labels = batch["labels"]
     ce = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
     number = number_loss(logits, labels, NumberVocab.from_tokenizer(tiny_tokenizer()), loss)
@@ -57,7 +59,14 @@ def test_without_a_number_loss_a_step_equals_plain_sft_trainer(tmp_path, lora):
     ours = tiny_trainer(tmp_path / "ours", number_loss="none", max_steps=2, peft_config=peft_config)
     settings = {
         name: getattr(ours.args, name)
-        for name in ("max_steps", "optim", "learning_rate", "lr_scheduler_type", "max_grad_norm", "logging_steps")
+        for name in (
+            "max_steps",
+            "optim",
+            "learning_rate",
+            "lr_scheduler_type",
+            "max_grad_norm",
+            "logging_steps",
+        )
     }
     theirs = SFTTrainer(
         model=tiny_llama(vocab_size=104),
@@ -103,18 +112,20 @@ def test_gradient_accumulation_changes_nothing(tmp_path, batch_size, steps):
 @pytest.mark.parametrize("name", NUMBER_LOSSES)
 @pytest.mark.parametrize("reduction", ["digits", "weights", "tokens"])
 def test_every_number_loss_is_the_same_under_accumulation(tmp_path, name, reduction):
-    if name == "ntil":
-        pytest.skip("its noise is drawn per micro-batch; tested with its own file's tests")
-    settings = dict(number_loss=name, number_loss_weight=1.0, number_reduction=reduction, place_weighting="float")
+    settings = dict(
+        number_loss=name, number_loss_weight=1.0, number_reduction=reduction, place_weighting="float"
+    )
     whole = train_recorded(tiny_trainer(tmp_path / "whole", **settings))
     cut = train_recorded(
-        tiny_trainer(tmp_path / "cut", per_device_train_batch_size=2, gradient_accumulation_steps=4, **settings)
+        tiny_trainer(
+            tmp_path / "cut", per_device_train_batch_size=2, gradient_accumulation_steps=4, **settings
+        )
     )
     assert_gradients_equal(cut[0][0], whole[0][0])
     assert cut[1][0]["loss"] == pytest.approx(whole[1][0]["loss"], rel=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name, loss in TOKEN_LOSSES.items() if not loss.needs_cost_embedding])
+@pytest.mark.parametrize("name", TOKEN_LOSSES)
 def test_every_token_loss_is_the_same_under_accumulation(tmp_path, name):
     whole = train_recorded(tiny_trainer(tmp_path / "whole", token_loss=name))
     cut = train_recorded(
@@ -131,7 +142,9 @@ def test_reference_reduction_grows_with_the_accumulation_steps_as_the_published_
     settings = dict(dataset=dataset, number_reduction="reference", number_loss_weight=1.0)
     _, (whole,) = train_recorded(tiny_trainer(tmp_path / "whole", **settings))
     _, (cut,) = train_recorded(
-        tiny_trainer(tmp_path / "cut", per_device_train_batch_size=2, gradient_accumulation_steps=4, **settings)
+        tiny_trainer(
+            tmp_path / "cut", per_device_train_batch_size=2, gradient_accumulation_steps=4, **settings
+        )
     )
     _, (digits,) = train_recorded(tiny_trainer(tmp_path / "digits", dataset=dataset, number_loss_weight=1.0))
     assert whole["number_loss"] == pytest.approx(digits["number_loss"] / 10, rel=1e-5)
@@ -143,7 +156,11 @@ def test_a_last_partial_accumulation_is_a_step_of_its_own_size(tmp_path):
     # transformers#38837: the last, shorter accumulation used to be divided by the full number of micro-batches.
     dataset = sums_dataset(10)
     trainer = tiny_trainer(
-        tmp_path / "cut", dataset=dataset, per_device_train_batch_size=2, gradient_accumulation_steps=4, max_steps=2
+        tmp_path / "cut",
+        dataset=dataset,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=4,
+        max_steps=2,
     )
     steps, logs = train_recorded(trainer)
     rest = tiny_trainer(
@@ -154,6 +171,27 @@ def test_a_last_partial_accumulation_is_a_step_of_its_own_size(tmp_path):
     rest_steps, rest_logs = train_recorded(rest)
     assert_gradients_equal(steps[1], rest_steps[0])
     assert logs[1]["number_loss"] == pytest.approx(rest_logs[0]["number_loss"], rel=1e-5)
+
+
+def test_ntil_that_scales_itself_depends_on_the_micro_batch(tmp_path):
+    """Its factor is the micro-batch's own CE / NTIL, as published: that is why self_scale is off by default."""
+    settings = dict(number_loss="ntil", number_loss_weight=1.0, number_loss_kwargs={"self_scale": True})
+    _, (whole,) = train_recorded(tiny_trainer(tmp_path / "whole", **settings))
+    _, (cut,) = train_recorded(
+        tiny_trainer(tmp_path / "cut", per_device_train_batch_size=2, gradient_accumulation_steps=4, **settings)
+    )
+    assert whole["number_loss"] == pytest.approx(whole["token_loss"], rel=1e-4)
+    assert abs(cut["grad_norm"] - whole["grad_norm"]) > 1e-2 * whole["grad_norm"]
+
+
+@pytest.mark.parametrize("name", NUMBER_LOSSES)
+def test_every_number_loss_is_the_same_packed(tmp_path, name):
+    settings = dict(number_loss=name, number_loss_weight=1.0)
+    padded = train_recorded(tiny_trainer(tmp_path / "padded", **settings))
+    packed = train_recorded(
+        tiny_trainer(tmp_path / "packed", packing=True, packing_strategy="bfd", max_length=64, **settings)
+    )
+    assert_gradients_equal(packed[0][0], padded[0][0], 2e-5)
 
 
 @pytest.mark.parametrize("strategy", ["bfd", "padding_free"])
@@ -173,7 +211,9 @@ def test_packed_rows_train_like_padded_ones(tmp_path, strategy):
 def test_digits_on_both_sides_of_a_packed_boundary_are_two_numbers(tmp_path):
     # unsloth#8959
     rows = Dataset.from_dict({"input_ids": [[30, 31], [32, 33]], "labels": [[30, 31], [32, 33]]})
-    trainer = tiny_trainer(tmp_path, dataset=rows, padding_free=True, max_length=None, place_weighting="integer")
+    trainer = tiny_trainer(
+        tmp_path, dataset=rows, padding_free=True, max_length=None, place_weighting="integer"
+    )
     batch = trainer.data_collator([trainer.train_dataset[i] for i in range(2)])
     from numsft.microbatch import head_batch
 
@@ -187,7 +227,9 @@ def test_metrics_do_not_depend_on_the_evaluation_batch_size(tmp_path):
     results = []
     for batch_size in (1, 3, 8):
         trainer = tiny_trainer(
-            tmp_path / str(batch_size), per_device_eval_batch_size=batch_size, eval_dataset=sums_dataset(7, seed=5)
+            tmp_path / str(batch_size),
+            per_device_eval_batch_size=batch_size,
+            eval_dataset=sums_dataset(7, seed=5),
         )
         results.append(trainer.evaluate())
     for result in results[1:]:
@@ -198,7 +240,9 @@ def test_metrics_do_not_depend_on_the_evaluation_batch_size(tmp_path):
 def test_a_logged_window_is_a_ratio_of_sums_over_its_steps(tmp_path):
     dataset = sums_dataset(12)
     _, per_step = train_recorded(
-        tiny_trainer(tmp_path / "1", dataset=dataset, per_device_train_batch_size=4, max_steps=3, learning_rate=0.0)
+        tiny_trainer(
+            tmp_path / "1", dataset=dataset, per_device_train_batch_size=4, max_steps=3, learning_rate=0.0
+        )
     )
     _, (window,) = train_recorded(
         tiny_trainer(
@@ -235,7 +279,9 @@ def test_four_steps_equal_two_steps_a_stop_and_two_more(tmp_path):
 
 
 def test_a_logging_window_cut_by_a_stop_is_whole_after_resume(tmp_path):
-    settings = dict(dataset=sums_dataset(32), save_strategy="steps", save_steps=1, logging_steps=2, max_steps=2)
+    settings = dict(
+        dataset=sums_dataset(32), save_strategy="steps", save_steps=1, logging_steps=2, max_steps=2
+    )
     _, (straight,) = train_recorded(tiny_trainer(tmp_path / "straight", **settings))
     tiny_trainer(tmp_path / "cut", **{**settings, "max_steps": 1}).train()
     resumed = tiny_trainer(tmp_path / "cut", **settings)
@@ -314,7 +360,10 @@ def test_predict_returns_logits(tmp_path):
 def test_what_needs_full_logits_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match=f"{name} needs the full logits"):
         NumSFTTrainer(
-            tiny_llama(104), NumSFTConfig(output_dir=str(tmp_path)), **{name: print}, train_dataset=sums_dataset()
+            tiny_llama(104),
+            NumSFTConfig(output_dir=str(tmp_path)),
+            **{name: print},
+            train_dataset=sums_dataset(),
         )
 
 

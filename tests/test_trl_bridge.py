@@ -245,7 +245,14 @@ def test_contract_trl_and_transformers_hold_what_is_overridden():
         "num_batches",
         "device",
     ]
-    for name in ("evaluation_loop", "prediction_step", "_save_checkpoint", "_save", "log", "create_model_card"):
+    for name in (
+        "evaluation_loop",
+        "prediction_step",
+        "_save_checkpoint",
+        "_save",
+        "log",
+        "create_model_card",
+    ):
         assert callable(getattr(SFTTrainer, name)), name
     assert Trainer.loss_is_scaled_for_ga is None
     assert callable(utils.maybe_gather_lm_head_ctx) and callable(utils.add_fused_lm_head)

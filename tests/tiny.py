@@ -18,7 +18,14 @@ CHAT_TEMPLATE = (
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
     """One token a character of ASCII, so every digit is its own token (ids are not in any special order)."""
-    characters = [*string.ascii_lowercase, *"9876543210", *string.ascii_uppercase, *string.punctuation, " ", "\n"]
+    characters = [
+        *string.ascii_lowercase,
+        *"9876543210",
+        *string.ascii_uppercase,
+        *string.punctuation,
+        " ",
+        "\n",
+    ]
     vocab = {"<unk>": 0, "<|im_end|>": 1, "<pad>": 2, "<|im_start|>": 3}
     for character in characters:
         vocab.setdefault(character, len(vocab))

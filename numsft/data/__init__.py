@@ -7,7 +7,6 @@ out.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from numsft.config import DataConfig
 
 __all__ = ["ALPACA", "Datasets", "HeldOut", "last_number", "load_datasets", "prompt_key"]
-
-logger = logging.getLogger(__name__)
 
 NUPA_DEFAULT_TASKS = ("integer_add", "integer_subtract", "integer_multiply", "float_add", "float_subtract")
 NUPA_DEFAULT_SIZE = 10_000
@@ -116,8 +113,6 @@ def load_datasets(data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, seed:
         train = train.select(range(data.max_samples))
     gold = str.strip if (data.eval_dataset or data.dataset) == "nupa" else last_number
     held_out = _held_out(pool, count, gold, tokenizer, notes)
-    for note in notes:
-        logger.info(note)
     return Datasets(
         train.remove_columns(KEY),
         evaluation.remove_columns(KEY) if evaluation is not None else None,

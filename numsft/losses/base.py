@@ -129,6 +129,8 @@ class NumberLevelLoss(NumberLoss):
     """
 
     unit: ClassVar[str] = "number"
+    stochastic: ClassVar[bool] = False
+    """Whether the call draws noise."""
 
     @property
     def needs_token_loss(self) -> bool:
@@ -142,7 +144,7 @@ class NumberLevelLoss(NumberLoss):
         values: Tensor,
         places: Tensor,
         numbers: Tensor,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | Tensor | None = None,
         ce: Tensor | None = None,
     ) -> Tensor:
         """Return the loss of each number, `[n_numbers]`, in the dtype of `logits`.
@@ -153,7 +155,8 @@ class NumberLevelLoss(NumberLoss):
             values: Numeric value of each class, `[C]`.
             places: Place of each digit, `[M]`, int: units 0, tens 1, tenths -1.
             numbers: Contiguous id of each digit's number, `[M]`, int64: 0, 0, 1, ...
-            generator: Source of the noise, for a loss that draws any; None draws from torch's global one.
+            generator: Source of the noise, for a loss that draws any, or the standard exponential draws
+                themselves, `[M, C]`; None draws from torch's global generator.
             ce: Mean token cross-entropy of the micro-batch, a scalar; required by `needs_token_loss`.
 
         Raises:
@@ -180,7 +183,7 @@ class NumberLevelLoss(NumberLoss):
         classes: Tensor,
         values: Tensor,
         digits: Digits,
-        generator: torch.Generator | None,
+        generator: torch.Generator | Tensor | None,
         ce: Tensor,
     ) -> Tensor:
         """Return the formula's value for each number, `[n_numbers]`; every float is float32 or float64."""

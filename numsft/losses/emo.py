@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,8 +17,7 @@ class EMO(TokenLoss):
     EMO = 1 − Σ_v q̃_v c_v of https://arxiv.org/abs/2310.04691, as https://github.com/DRSY/EMO computes it:
     q is the softmax over the vocabulary, c_v = ⟨Ê_g, Ê_v⟩ the cosine of token v's cost embedding with the
     label's, and q̃ = q − sg(q_g e_g) the adaptive form, which differs from q in value alone. sg stops the
-    gradient. The cost embedding is fixed: a frozen copy of the output embedding, or that embedding without
-    gradient.
+    gradient. The cost embedding E is the output embedding as it was when training began.
 
     dEMO/dz_j = −q_j (c_j − Σ_v q_v c_v), never of the wrong sign on the label. The gradient vanishes at q_g
     = 1; the *value* is no measure of progress: mode 1's equals CE, and mode 2's is 2 · EMO, which at q_g =
@@ -34,7 +32,7 @@ class EMO(TokenLoss):
     needs_cost_embedding = True
     formula = "½ (CE + sg[CE / EMO] · EMO), EMO = 1 − Σ_{v≠g} q_v ⟨Ê_g, Ê_v⟩"
     minimum = "q_g = 1: value 0 in mode 1, 2 in mode 2"
-    overhead = "one more product of hidden size × vocabulary a token"
+    overhead = "one more product of hidden size × vocabulary a token, and a copy of a trained head"
     source = "EMO, [arXiv 2310.04691](https://arxiv.org/abs/2310.04691)"
 
     mode: int = 1
@@ -56,39 +54,40 @@ class EMO(TokenLoss):
         return (emo / (ce + 1e-10)).detach() * ce + emo
 
 
-class EarthMover(NamedTuple):
-    """What `earth_mover` finds; dEMO/dz_j = −q_j (cosine_j − expected_cosine)."""
+def inverse_lengths(weight: Tensor) -> Tensor:
+    """Return 1 / ‖E_v‖ of each row of an output embedding `[V, d]`, in float32 (float64 for float64).
 
-    emo: Tensor
-    """EMO of each token, `[m]`."""
-    cosine: Tensor
-    """c_v = ⟨Ê_g, Ê_v⟩, `[m, V]`."""
-    expected_cosine: Tensor
-    """Σ_v q_v c_v, `[m]`."""
-
-
-def cost_embedding(weight: Tensor) -> Tensor:
-    """Return Ê, the rows of an output embedding `[V, d]` scaled to length 1 and cut from the graph.
-
-    A row of length 0 (a padded vocabulary has them) stays 0, so its cosine with everything is 0.
+    A row of length 0 (a padded vocabulary has them) gets 0, so its cosine with everything is 0.
     """
-    weight = weight.detach()
     dtype = torch.promote_types(weight.dtype, torch.float32)
-    length: Tensor = torch.linalg.vector_norm(weight, dim=-1, keepdim=True, dtype=dtype)
-    return (weight / length.masked_fill(length == 0, 1)).to(weight.dtype)
+    length: Tensor = torch.linalg.vector_norm(weight.detach(), dim=-1, dtype=dtype)
+    return torch.where(length > 0, 1 / length, 0)
 
 
-@torch.no_grad()
-def earth_mover(q: Tensor, labels: Tensor, embedding: Tensor) -> EarthMover:
-    """Return the adaptive EMO = 1 − Σ_{v≠g} q_v c_v of one chunk of tokens, with what its gradient needs.
+def cosines(labels: Tensor, weight: Tensor, inverse: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return c_v = ⟨Ê_g, Ê_v⟩ for each label, `[m, V]`, in the dtype of `weight`.
 
     Args:
-        q: Softmax over the vocabulary, `[m, V]`, float32 or float64.
         labels: Right token of each position, `[m]`, int64.
-        embedding: Ê from `cost_embedding`, `[V, d]`.
+        weight: The cost embedding E, `[V, d]`, its rows of any length.
+        inverse: Its `inverse_lengths`, `[V]`.
+        out: Memory to write into, `[m, V]`.
     """
-    cosine = (embedding[labels] @ embedding.mT).to(q.dtype)
-    expected_cosine = (q * cosine).sum(-1)
+    rows = (weight[labels] * inverse[labels].unsqueeze(-1)).to(weight.dtype)
+    return torch.mm(rows, weight.mT, out=out).mul_(inverse.to(weight.dtype))
+
+
+def earth_mover(q: Tensor, labels: Tensor, cosine: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the adaptive EMO = 1 − Σ_{v≠g} q_v c_v of some tokens, and Σ_v q_v c_v, `[m]` each.
+
+    dEMO/dz_j = −q_j (c_j − Σ_v q_v c_v).
+
+    Args:
+        q: Softmax over the vocabulary, `[m, V]`.
+        labels: Right token of each position, `[m]`, int64.
+        cosine: From `cosines`, `[m, V]`, in the dtype of `q`.
+    """
+    expected = (q * cosine).sum(-1)
     right = labels.unsqueeze(-1)
     on_label = (q.gather(-1, right) * cosine.gather(-1, right)).squeeze(-1)
-    return EarthMover(1 - (expected_cosine - on_label), cosine, expected_cosine)
+    return 1 - (expected - on_label), expected

@@ -53,6 +53,7 @@ class NTIL(NumberLevelLoss):
     """
 
     name = "ntil"
+    stochastic = True
     single_digits_only = True
     shift_invariant = True
     default_weight = 0.3
@@ -91,7 +92,7 @@ class NTIL(NumberLevelLoss):
         classes: Tensor,
         values: Tensor,
         digits: Digits,
-        generator: torch.Generator | None,
+        generator: torch.Generator | Tensor | None,
         ce: Tensor,
     ) -> Tensor:
         """Return the loss of each number, `[n_numbers]`."""
@@ -117,11 +118,17 @@ class NTIL(NumberLevelLoss):
         emd = (logits.softmax(-1) * distances(classes, values)).sum(-1)
         return digits.sum(emd * self.rho ** position.to(emd.dtype)) / digits.sum(torch.ones_like(emd))
 
-    def _drawn_digits(self, logits: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _drawn_digits(self, logits: Tensor, generator: torch.Generator | Tensor | None) -> Tensor:
         """Return the noisy logits' arg-max digits, one-hot `[M, C]`, with the gradient of their softmax."""
-        device = logits.device if generator is None else generator.device
-        exponential = torch.empty(logits.shape, dtype=torch.float32, device=device)
-        gumbel = -exponential.exponential_(generator=generator).log().to(logits)
+        gumbel = -_exponential(logits, generator).log().to(logits)
         soft = ((logits + self.noise * gumbel) / self.tau).softmax(-1)
         hard = torch.zeros_like(soft).scatter(-1, soft.argmax(-1, keepdim=True), 1.0)
         return hard + (soft - soft.detach())
+
+
+def _exponential(logits: Tensor, generator: torch.Generator | Tensor | None) -> Tensor:
+    """Return standard exponential draws in the shape of `logits`, float32: the same in every dtype."""
+    if isinstance(generator, Tensor):
+        return generator
+    device = logits.device if generator is None else generator.device
+    return torch.empty(logits.shape, dtype=torch.float32, device=device).exponential_(generator=generator)

@@ -46,7 +46,7 @@ class NTLNumber(NumberLevelLoss):
         classes: Tensor,
         values: Tensor,
         digits: Digits,
-        generator: torch.Generator | None,
+        generator: torch.Generator | Tensor | None,
         ce: Tensor,
     ) -> Tensor:
         """Return the relative error of each number, `[n_numbers]`."""

@@ -1,0 +1,94 @@
+"""The report of `--dry_run`: what would be trained, on what, with which objective and how much memory."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from peft.tuners.tuners_utils import BaseTunerLayer
+
+from numsft.hub import objective_lines
+
+if TYPE_CHECKING:
+    from numsft.numerals import NumberVocab
+    from numsft.objective import Objective
+    from numsft.recipe_arguments import RunFlags
+    from numsft.recipes import Recipe
+    from numsft.trainer import NumSFTTrainer
+
+
+def report_lines(trainer: NumSFTTrainer, recipe: Recipe, preflight: list[str]) -> list[str]:
+    """Describe a built trainer; nothing has been trained.
+
+    Args:
+        trainer: The trainer.
+        recipe: What it was built from.
+        preflight: The lines of the data's preflight.
+    """
+    model, args = trainer.model, trainer.args
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    total = sum(p.numel() for p in model.parameters())
+    dtypes = Counter(str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.requires_grad)
+    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * trainer.accelerator.num_processes
+    precision = "bf16 autocast" if args.bf16 else "fp16 autocast" if args.fp16 else "as loaded"
+    return [
+        f"model: {type(model).__name__} of {recipe.model.model_name_or_path}",
+        f"attention: {model.config._attn_implementation}",
+        f"trainable parameters: {trainable:,} of {total:,} ({trainable / total:.2%}), {', '.join(dtypes)}; {precision}",
+        f"adapted modules: {_adapted(model)}",
+        f"number vocabulary: {_vocabulary(trainer.vocab)}",
+        *(line.replace("`", "") for line in objective_lines(trainer.objective, len(trainer.vocab.token_ids) or None) if line),
+        *_effective_weight(trainer.objective, trainer),
+        f"batch: {args.per_device_train_batch_size} x {args.gradient_accumulation_steps} accumulation steps x "
+        f"{trainer.accelerator.num_processes} processes = {batch} rows a step",
+        *preflight,
+        *_memory(trainer, recipe),
+    ]
+
+
+def memory_lines(recipe: Recipe, flags: RunFlags) -> list[str]:
+    """Estimate memory a GPU under an accelerate configuration, without loading the model's weights."""
+    from numsft.memory import memory_report
+
+    return memory_report(
+        recipe, None, accelerate_config=flags.accelerate_config, gpus=flags.gpus, gpu_memory=flags.gpu_memory or 80.0
+    )
+
+
+def _adapted(model: object) -> str:
+    """Names of the modules that carry an adapter, with how often each occurs."""
+    counts: Counter[str] = Counter()
+    for name, module in model.named_modules():  # type: ignore[attr-defined]
+        if isinstance(module, BaseTunerLayer):
+            counts[re.sub(r".*\.", "", name)] += 1
+    return ", ".join(f"{name} x{count}" for name, count in sorted(counts.items())) or "none (full fine-tuning)"
+
+
+def _vocabulary(vocab: NumberVocab) -> str:
+    if not len(vocab.token_ids):
+        return "none"
+    ids = vocab.token_ids.tolist()
+    shown = ", ".join(map(str, ids[:10])) + (", ..." if len(ids) > 10 else "")
+    points = ", ".join(map(str, vocab.decimal_point_ids.tolist()))
+    return f"{vocab.kind}, {len(ids)} tokens (ids {shown}), decimal point {points}"
+
+
+def _effective_weight(objective: Objective, trainer: NumSFTTrainer) -> list[str]:
+    """Say what the published scaling amounts to, where it is asked for."""
+    if objective.reduction != "reference" or objective.number_loss is None:
+        return []
+    steps, ranks = trainer.args.gradient_accumulation_steps, trainer.accelerator.num_processes
+    classes = len(trainer.vocab.token_ids)
+    mean = objective.weight * steps * ranks
+    return [
+        f"weight α in effect: {objective.weight:g} x {steps} accumulation steps x {ranks} processes = {mean:g} "
+        f"(class-mean units), {mean / classes:g} (class-sum units), as the published script scales it"
+    ]
+
+
+def _memory(trainer: NumSFTTrainer, recipe: Recipe) -> list[str]:
+    from numsft.memory import memory_report
+
+    longest = max(len(row) for row in trainer.train_dataset.select(range(min(2000, len(trainer.train_dataset))))["input_ids"])
+    return memory_report(recipe, trainer.model, longest_row=longest)

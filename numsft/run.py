@@ -1,0 +1,336 @@
+"""`accelerate launch -m numsft.run RECIPE [--key value ...] [--dry_run]`: from a recipe to a trained model."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numsft.errors import RunError, UserError
+from numsft.recipes import (
+    Recipe,
+    changes_text,
+    diff_recipes,
+    load_recipe,
+    resolved_yaml,
+    split_arguments,
+    write_resolved,
+)
+
+if TYPE_CHECKING:
+    from numsft.data import Datasets
+    from numsft.recipe_arguments import RunFlags
+    from numsft.trainer import NumSFTTrainer
+
+logger = logging.getLogger("numsft")
+
+_LONGEST_MESSAGE = 900
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0 (done), 2 (the user's mistake) or 1 (a fault while training)."""
+    logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
+    logger.setLevel(logging.INFO)
+    try:
+        path, overrides, flags = split_arguments(sys.argv[1:] if argv is None else argv)
+        run(load_recipe(path, overrides), flags)
+    except UserError as error:
+        return _report(error, 2)
+    except RunError as error:
+        return _report(error, 1)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return _report(RunError("The disk is full; the last complete checkpoint is kept: make room and resume."), 1)
+    return 0
+
+
+def run(recipe: Recipe, flags: RunFlags) -> None:
+    """Train what the recipe says, or only describe it (`--dry_run`).
+
+    Raises:
+        UserError: Before anything is written, for what the user can mend.
+        RunError: For a fault during training; the last good checkpoint is kept.
+    """
+    from numsft.objective import Objective
+
+    with _as_user_error():
+        _check(recipe)
+        Objective.from_config(recipe.training)
+    if flags.accelerate_config and not flags.dry_run:
+        raise UserError("--accelerate_config is for the estimate of --dry_run: add --dry_run, or give it to accelerate launch.")
+    if flags.dry_run:
+        dry_run(recipe, flags)
+        return
+    output_dir = Path(recipe.training.output_dir)
+    checkpoint = _checkpoint_to_resume(recipe)
+    was_there = output_dir.exists()
+    try:
+        with _as_user_error():
+            trainer, datasets = build(recipe)
+            report = preflight_lines(trainer, datasets)
+    except UserError:
+        if not was_there and output_dir.is_dir() and not any(output_dir.iterdir()):
+            output_dir.rmdir()  # made by the trainer on its way
+        raise
+    _say(trainer, "\n".join(report))
+    train(recipe, trainer, datasets, checkpoint)
+
+
+def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer, Datasets]:
+    """Load tokenizer, data and model and make the trainer.
+
+    Args:
+        recipe: The recipe.
+        output_dir: Instead of the recipe's own, for a dry run.
+    """
+    from trl import get_peft_config, get_quantization_config
+
+    from numsft.data import load_datasets
+    from numsft.models import load_model, load_tokenizer
+    from numsft.numerals import NumberVocab
+    from numsft.trainer import NumSFTTrainer
+
+    training, arguments, data = recipe.training, recipe.model, recipe.data
+    name = arguments.model_name_or_path
+    source = dict(gguf_file=data.gguf_file, revision=arguments.model_revision)
+    tokenizer = load_tokenizer(name, trust_remote_code=training.trust_remote_code, **source)
+    if training.number_loss != "none":
+        NumberVocab.from_tokenizer(tokenizer)  # a sentence now rather than after minutes of loading
+    datasets = load_datasets(data, tokenizer, seed=training.seed)
+    model = load_model(
+        name,
+        dtype=arguments.dtype,
+        attn_implementation=arguments.attn_implementation,
+        quantization_config=get_quantization_config(arguments),
+        trust_remote_code=training.trust_remote_code,
+        **source,
+    )
+    if output_dir is not None:
+        training.output_dir = output_dir
+    trainer = NumSFTTrainer(
+        model=model,
+        args=training,
+        train_dataset=datasets.train,
+        eval_dataset=datasets.evaluation,
+        processing_class=tokenizer,
+        peft_config=get_peft_config(arguments),
+    )
+    if not any(parameter.requires_grad for parameter in trainer.model.parameters()):
+        raise UserError("No parameter would be trained: set use_peft, or load a model whose weights are not frozen.")
+    base = data.base_model_id or name
+    for adapter in getattr(trainer.model, "peft_config", {}).values():
+        adapter.base_model_name_or_path = base
+    trainer.card.base_model = base
+    trainer.card.dataset = data.dataset
+    trainer.card.recipe = resolved_yaml(recipe)
+    if data.gguf_file:
+        trainer.card.base_note = (
+            f"The base weights were read from `{data.gguf_file}`, a dequantised copy, not from the original checkpoint."
+        )
+    return trainer, datasets
+
+
+def preflight_lines(trainer: NumSFTTrainer, datasets: Datasets) -> list[str]:
+    """Return what the prepared data holds, and raise `UserError` where nothing of it would be trained."""
+    from numsft.preflight import preflight
+
+    args = trainer.args
+    splits = [("train", trainer.train_dataset, datasets.train, datasets.evaluation)]
+    if datasets.evaluation is not None:
+        splits.append(("eval", trainer.eval_dataset, datasets.evaluation, datasets.train))
+    lines = list(datasets.notes)
+    for name, prepared, raw, other in splits:
+        packing = args.packing if name == "train" or args.eval_packing is None else args.eval_packing
+        report = preflight(
+            prepared,
+            raw,
+            trainer.processing_class,
+            max_length=args.max_length,
+            packing=args.packing_strategy if packing else None,
+            truncation_mode=args.truncation_mode,
+            chat_template=trainer.chat_template,
+            number_tokens=trainer.vocab.token_ids.tolist(),
+            other=other,
+            name=name,
+        )
+        lines += report.lines()
+    return lines
+
+
+def train(recipe: Recipe, trainer: NumSFTTrainer, datasets: Datasets, checkpoint: str | None) -> None:
+    """Train, save, score the held-out items before and after, and write the card."""
+    state = trainer.accelerator.state
+    if trainer.is_world_process_zero():
+        if recipe.training.overwrite_output_dir:
+            from numsft.checkpoints import clear
+
+            clear(recipe.training.output_dir)
+        write_resolved(recipe, recipe.training.output_dir)
+    state.wait_for_everyone()
+
+    first_number = (recipe.data.eval_dataset or recipe.data.dataset) == "nupa"
+    before = _score_held_out(trainer, datasets, first_number)
+    result = trainer.train(resume_from_checkpoint=checkpoint)
+    after = _score_held_out(trainer, datasets, first_number)
+    lines = [f"train_runtime: {result.metrics['train_runtime']:.1f} s"]
+    if before is not None and after is not None:
+        from numsft.before_after import table
+
+        trainer.card.results = table(before, after)
+        lines += ["", trainer.card.results]
+    trainer.save_model()
+    trainer.save_state()
+    if recipe.training.push_to_hub:
+        trainer.push_to_hub()
+    _say(trainer, "\n".join([*lines, "", f"saved in {recipe.training.output_dir}"]))
+
+
+def dry_run(recipe: Recipe, flags: RunFlags) -> None:
+    """Print the resolved recipe and a report as comment lines on stdout; train and write nothing."""
+    from numsft.dry_run import memory_lines, report_lines
+
+    if flags.accelerate_config:
+        lines = memory_lines(recipe, flags)
+    else:
+        with tempfile.TemporaryDirectory() as scratch, _as_user_error():
+            resolved = resolved_yaml(recipe)
+            trainer, datasets = build(recipe, output_dir=scratch)
+            lines = report_lines(trainer, recipe, preflight_lines(trainer, datasets))
+            recipe.training.output_dir = str(recipe.values["output_dir"]) if "output_dir" in recipe.values else ""
+            print(resolved, end="")
+            print("\n".join(f"# {line}" for line in lines))
+            return
+    print(resolved_yaml(recipe), end="")
+    print("\n".join(f"# {line}" for line in lines))
+
+
+def _check(recipe: Recipe) -> None:
+    """Refuse what can be seen to be wrong before a tokenizer is loaded."""
+    if not recipe.model.model_name_or_path:
+        raise UserError(f"{recipe.path} names no model: set model_name_or_path to a Hub id, a folder or package:NAME.")
+    if not recipe.data.dataset:
+        raise UserError(f"{recipe.path} names no data: set dataset to a Hub id, a .json, .jsonl or .parquet file, or nupa.")
+    targets = recipe.model.lora_target_modules
+    if recipe.model.use_peft and targets and "lm_head" in ([targets] if isinstance(targets, str) else targets):
+        raise UserError(
+            "lora_target_modules holds lm_head, whose adapter the loss would never train: take it out and set "
+            "`lora_modules_to_save: [lm_head]` to train the head whole."
+        )
+    if recipe.training.overwrite_output_dir and recipe.training.resume_from_checkpoint:
+        raise UserError(
+            "Both --overwrite_output_dir and --resume_from_checkpoint are given: keep the one that says what to do "
+            "with the checkpoints in the output folder."
+        )
+
+
+def _checkpoint_to_resume(recipe: Recipe) -> str | None:
+    """Return the checkpoint to go on from, None to start; refuse an output folder that says neither."""
+    from numsft.checkpoints import checkpoints, damage, newest_sound
+
+    training = recipe.training
+    output_dir, wanted = Path(training.output_dir), training.resume_from_checkpoint
+    if output_dir.exists() and not output_dir.is_dir():
+        raise UserError(f"output_dir {output_dir} is a file: name a folder.")
+    wanted = {"true": True, "false": None, "": None}.get(str(wanted).lower(), wanted) if wanted is not None else None
+    if not wanted:
+        if checkpoints(output_dir) and not training.overwrite_output_dir:
+            raise UserError(
+                f"output_dir {output_dir} has checkpoints of an earlier run: give --resume_from_checkpoint true to "
+                "continue it, or --overwrite_output_dir to delete them."
+            )
+        return None
+    if wanted is True:
+        found, skipped = newest_sound(output_dir)
+        for line in skipped:
+            logger.warning(line)
+        if found is None:
+            logger.warning("No sound checkpoint in %s: starting from the beginning.", output_dir)
+            return None
+    else:
+        found = Path(wanted)
+        if not found.is_dir():
+            raise UserError(f"resume_from_checkpoint {found} is not a folder: name a checkpoint, or true for the newest.")
+        reason = damage(found)
+        if reason:
+            raise UserError(f"resume_from_checkpoint {found} is damaged ({reason}): name another, or true for the newest sound one.")
+    _compare_with_earlier(recipe, found.parent / "resolved.yaml")
+    return str(found)
+
+
+def _compare_with_earlier(recipe: Recipe, earlier: Path) -> None:
+    if not earlier.is_file():
+        logger.warning("%s is missing: whether the recipe is still the same cannot be checked.", earlier)
+        return
+    diff = diff_recipes(load_recipe(earlier), recipe)
+    if diff.forbidden:
+        raise UserError(
+            f"The run in {earlier.parent} cannot be continued with another objective, model or data: "
+            f"{changes_text(diff.forbidden)}; restore them, or train into another output_dir."
+        )
+    if diff.other:
+        logger.warning("Changed since the checkpoint: %s", changes_text(diff.other))
+
+
+def _score_held_out(trainer: NumSFTTrainer, datasets: Datasets, first_number: bool) -> Any:
+    """Generate and score the held-out items on the main process, None where there are none."""
+    from numsft.before_after import generate, longest_answer, score
+
+    if not datasets.held_out:
+        return None
+    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+        logger.warning("before_after is left out: generating from a sharded model is not supported here.")
+        return None
+    result = None
+    if trainer.is_world_process_zero():
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        model.to(trainer.accelerator.device)
+        tokenizer = trainer.processing_class
+        texts = generate(
+            model,
+            tokenizer,
+            datasets.held_out,
+            max_new_tokens=longest_answer(tokenizer, datasets.held_out, first=first_number),
+            add_special_tokens=isinstance(datasets.train[0]["prompt"], str),
+        )
+        result = score(texts, [item.gold for item in datasets.held_out], first=first_number)
+    trainer.accelerator.wait_for_everyone()
+    return result
+
+
+@contextmanager
+def _as_user_error() -> Iterator[None]:
+    """Turn what libraries say of settings, files and missing packages into one sentence without a traceback."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (ValueError, ImportError, FileNotFoundError, NotADirectoryError) as error:
+        logger.debug("where it was raised", exc_info=error)
+        raise UserError(str(error) or type(error).__name__) from error
+
+
+def _say(trainer: NumSFTTrainer, text: str) -> None:
+    if trainer.is_world_process_zero():
+        print(text, flush=True)
+
+
+def _report(error: Exception, status: int) -> int:
+    """Print a message on stderr, at most 4 lines and 900 characters, once for all ranks; return the status."""
+    if os.environ.get("RANK", "0") == "0":
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        text = "\n".join(lines[:4])
+        if len(text) > _LONGEST_MESSAGE:
+            text = text[: _LONGEST_MESSAGE - 1] + "…"
+        print(f"error: {text}", file=sys.stderr, flush=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

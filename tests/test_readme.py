@@ -1,0 +1,56 @@
+"""What the README says is what the package does."""
+
+import re
+import sys
+import types
+from pathlib import Path
+
+from helpers import sums_dataset
+from tiny import tiny_llama, tiny_tokenizer
+
+from numsft.losses import NUMBER_LOSSES
+from numsft.losses.table import with_table
+from numsft.objective import Objective
+
+README = Path(__file__).parents[1] / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def block(word):
+    (found,) = [text for text in BLOCKS if word in text]
+    return found
+
+
+def test_the_table_of_losses_is_in_step_with_the_code():
+    text = README.read_text(encoding="utf-8")
+    assert text == with_table(text), "run `python -m numsft.losses.table README.md`"
+
+
+def test_the_two_changed_names_train(tmp_path):
+    model = tmp_path / "model"
+    tiny_llama(104).save_pretrained(model)
+    tiny_tokenizer().save_pretrained(model)
+    names = {"MODEL": str(model), "OUTPUT": str(tmp_path / "out")}
+    exec(block("NumSFTTrainer("), names)
+    assert names["trainer"].state.log_history[-1]["train_loss"] > 0
+
+
+def test_the_number_loss_of_a_loop_of_ones_own_runs():
+    tokenizer, model = tiny_tokenizer(), tiny_llama(104)
+    rows = sums_dataset(2)
+    ids = tokenizer([p + c for p, c in zip(rows["prompt"], rows["completion"], strict=True)], padding=True, return_tensors="pt")
+    labels = ids["input_ids"].masked_fill(ids["attention_mask"] == 0, -100)
+    names = {"tokenizer": tokenizer, "labels": labels}
+    names["outputs"] = model(input_ids=ids["input_ids"], labels=labels)
+    exec(block("number_loss(outputs.logits"), names)
+    names["loss"].backward()
+    assert names["loss"] > names["outputs"].loss
+
+
+def test_the_example_of_a_new_loss_is_a_working_loss(monkeypatch):
+    module = types.ModuleType("readme_example")
+    monkeypatch.setitem(sys.modules, "readme_example", module)
+    exec(block("class Huberised"), module.__dict__)
+    monkeypatch.setitem(NUMBER_LOSSES, "huberised", module.Huberised)
+    objective = Objective.build("ce", "huberised", number_loss_kwargs={"delta": 2.0})
+    assert objective.weight == 0.3 and objective.number_loss.delta == 2.0
