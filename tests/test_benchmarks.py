@@ -1,4 +1,4 @@
-"""The benchmark scripts run end to end on toy sizes and write what the README reads; no test looks at a time."""
+"""The benchmark scripts run end to end on toy sizes and write their JSON; no test looks at a time."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TOY = ["--runs", "1", "--vocab", "512", "--hidden", "32", "--tokens", "64", "--threads", "1", "--device", "cpu"]
+TOY = "--runs 1 --vocab 512 --hidden 32 --tokens 64 --threads 1 --device cpu".split()
 
 
 def run_head_benchmark(tmp_path, *options):
