@@ -2,9 +2,9 @@
 
     python benchmarks/head.py --runs 5 --output benchmarks/results/head_cpu.json
 
-A one-layer Llama is trained on random tokens, a fifth of them digits, one fresh process a contender and a run.
-The head is the contender minus the backbone alone, both medians. The input embeddings are frozen, so that their
-gradient, as large as the head's, hides nothing of the head's memory.
+A one-layer Llama is trained on random tokens, a fifth of them digits, one fresh process a contender and a
+run. The head is the contender minus the backbone alone, both medians. The input embeddings are frozen, so
+that their gradient, as large as the head's, hides nothing of the head's memory.
 """
 
 from __future__ import annotations

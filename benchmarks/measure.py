@@ -1,9 +1,9 @@
 """What every benchmark measures with: fresh processes, interleaved rounds, peak memory, medians with spread.
 
 A contender is one process: what ran before it cannot warm its caches or leave memory behind. Rounds are
-interleaved, so that a machine that slows down for a while slows all contenders, and ratios hold where absolute
-times do not. The processor's time stands beside the clock's: where it falls short of threads times seconds,
-something else was running.
+interleaved, so that a machine that slows down for a while slows all contenders, and ratios hold where
+absolute times do not. The processor's time stands beside the clock's: where it falls short of threads times
+seconds, something else was running.
 """
 
 from __future__ import annotations
