@@ -2,9 +2,9 @@
 
     python benchmarks/head.py --runs 5 --output benchmarks/results/head_cpu.json
 
-A one-layer Llama is trained on random tokens, a fifth of them digits, one fresh process a contender and a run. The
-head is the contender minus the backbone alone, both medians. The input embeddings are frozen, so that their gradient,
-as large as the head's, hides nothing of the head's memory.
+A one-layer Llama is trained on random tokens, a fifth of them digits, one fresh process a contender and a
+run. The head is the contender minus the backbone alone, both medians. The input embeddings are frozen, so
+that their gradient, as large as the head's, hides nothing of the head's memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,6 @@ from trl import SFTConfig, SFTTrainer
 from numsft import NumberVocab, NumSFTConfig, NumSFTTrainer, number_loss
 from numsft.losses import NUMBER_LOSSES
 from numsft.numerals import IGNORED
-
-HeadTime = Callable[[str], float]
 
 
 class BackboneTrainer(SFTTrainer):
@@ -113,7 +110,7 @@ def digit_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def random_rows(args: argparse.Namespace, tokenizer: PreTrainedTokenizerFast, steps: int) -> Dataset:
-    """Rows of random tokens, one longer than the positions that they train; a prompt's share is not trained."""
+    """Rows of random tokens, one longer than the positions that they train; a prompt is not trained."""
     generator = torch.Generator().manual_seed(args.seed)
     shape = (steps * args.rows, args.tokens // args.rows + 1)
     text = torch.randint(len(tokenizer), args.vocab, shape, generator=generator)
@@ -131,14 +128,14 @@ def trained_from(args: argparse.Namespace) -> int:
 
 
 def one_layer_llama(args: argparse.Namespace, trained_head: bool) -> LlamaForCausalLM:
-    """The shape of Qwen2.5-0.5B's layer at the default sizes, with an untied head."""
+    """A Llama of one layer, its head untied and its input embeddings frozen."""
     torch.manual_seed(args.seed)
     head_size = 64 if args.hidden % 64 == 0 else args.hidden // 4
     heads = args.hidden // head_size
     config = LlamaConfig(
         vocab_size=args.vocab,
         hidden_size=args.hidden,
-        intermediate_size=round(args.hidden * 19 / 7),
+        intermediate_size=2 * args.hidden,
         num_hidden_layers=1,
         num_attention_heads=heads,
         num_key_value_heads=heads // 7 if heads % 7 == 0 else heads,
@@ -265,22 +262,27 @@ def print_report(medians: dict[str, dict[str, Any]], found: dict[str, dict[str, 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    on = "cuda" if torch.cuda.is_available() else "cpu"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=5, help="rounds, each contender once a round")
     parser.add_argument("--steps", type=int, default=1, help="timed steps a process, after the first")
     parser.add_argument("--output", type=Path, help="JSON file to write")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders to run (the backbone always runs)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders to run, beside the backbone")
     parser.add_argument("--vocab", type=int, default=151_936)
     parser.add_argument("--hidden", type=int, default=896)
     parser.add_argument("--tokens", type=int, default=4096, help="positions a step")
     parser.add_argument("--rows", type=int, default=4, help="rows that the positions stand in")
     parser.add_argument("--digit-share", type=float, default=0.2, help="share of the labels that are digits")
-    parser.add_argument("--prompt-share", type=float, default=0.0, help="share of each row without labels")
+    parser.add_argument("--prompt-share", type=float, default=0.0, help="share of a row without labels")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--device", default=on, choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=2, help="torch threads on a CPU")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--contender", choices=[*TRAINERS, *PRODUCTS], help="run this one once, in this process")
+    parser.add_argument(
+        "--contender", choices=[*TRAINERS, *PRODUCTS], help="run only this one, in this process"
+    )
     parser.add_argument("--json", type=Path, help="where --contender writes its figures")
     return parser.parse_args(argv)
 
@@ -306,11 +308,13 @@ def main() -> None:
         key: getattr(args, key)
         for key in "vocab hidden tokens rows digit_share prompt_share dtype device threads seed steps".split()
     }
-    arguments = [word for key, value in setup.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-    figures = interleave(names, args.runs, lambda name: run_fresh(__file__, ["--contender", name, *arguments]))
+    options = [f"--{key.replace('_', '-')}={value}" for key, value in setup.items()]
+    figures = interleave(
+        names, args.runs, lambda name: run_fresh(__file__, [f"--contender={name}", *options])
+    )
 
     medians: dict[str, dict[str, Any]] = {
-        name: {key: spread([run[key] for run in runs]) for key in ("seconds", "peak_mib")}
+        name: {key: spread([run[key] for run in runs]) for key in ("seconds", "cpu_seconds", "peak_mib")}
         for name, runs in figures.items()
     }
     for name, entry in medians.items():

@@ -1,7 +1,9 @@
-"""Measuring that every benchmark shares: fresh processes, interleaved rounds, peak memory, medians with their spread.
+"""What every benchmark measures with: fresh processes, interleaved rounds, peak memory, medians with spread.
 
-A contender is one process: what ran before it cannot warm its caches or leave memory behind. Rounds are interleaved,
-so that a machine that slows down for a while slows all contenders, and ratios hold where absolute times do not.
+A contender is one process: what ran before it cannot warm its caches or leave memory behind. Rounds are
+interleaved, so that a machine that slows down for a while slows all contenders, and ratios hold where
+absolute times do not. The processor's time stands beside the clock's: where it falls short of threads times
+seconds, something else was running.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ MIB = 2**20
 
 
 class PeakMemory:
-    """Peak memory above the state at construction, MiB: resident memory on a CPU, allocated memory on CUDA."""
+    """Peak memory above the state at construction: resident on a CPU, allocated by torch on CUDA."""
 
     def __init__(self, device: torch.device) -> None:
         """Start the watch.
@@ -47,7 +49,7 @@ class PeakMemory:
             ctypes.CDLL(None).malloc_trim(0)
             Path("/proc/self/clear_refs").write_text("5")
         except (OSError, AttributeError) as error:
-            raise RuntimeError("Peak memory on a CPU is read from Linux's /proc: run this on Linux.") from error
+            raise RuntimeError("Peak memory on a CPU needs Linux's /proc: run this on Linux.") from error
         self.before = _proc_status("VmRSS")
 
     def mib(self) -> float:
@@ -65,7 +67,7 @@ def _proc_status(name: str) -> int:
 
 
 class Stopwatch:
-    """Seconds and peak MiB of each step, one `{"seconds", "peak_mib"}` a step in `steps`."""
+    """What each step took, one `{"seconds", "cpu_seconds", "peak_mib"}` a step in `steps`."""
 
     def __init__(self, device: torch.device) -> None:
         """Measure on `device`."""
@@ -76,18 +78,19 @@ class Stopwatch:
         """Begin a step."""
         self._peak = PeakMemory(self.device)
         self._synchronize()
-        self._began = time.perf_counter()
+        self._began = time.perf_counter(), time.process_time()
 
     def stop(self) -> None:
         """End a step."""
         self._synchronize()
-        seconds = time.perf_counter() - self._began
-        self.steps.append({"seconds": seconds, "peak_mib": self._peak.mib()})
+        wall, cpu = time.perf_counter() - self._began[0], time.process_time() - self._began[1]
+        self.steps.append({"seconds": wall, "cpu_seconds": cpu, "peak_mib": self._peak.mib()})
 
     def result(self) -> dict[str, float]:
-        """Return the first step's peak, when no gradient is allocated yet, and the median time of those after it."""
+        """Return the first step's peak, with no gradient allocated yet, and the later steps' median time."""
         return {
             "seconds": statistics.median(step["seconds"] for step in self.steps[1:]),
+            "cpu_seconds": statistics.median(step["cpu_seconds"] for step in self.steps[1:]),
             "peak_mib": self.steps[0]["peak_mib"],
         }
 
@@ -105,7 +108,7 @@ class _StopBeforeOptimizer(TrainerCallback):
 
 
 def time_trainer(trainer: Trainer) -> Stopwatch:
-    """Train; return the watch over each step, from fetching its batch to its last gradient, the optimiser left out."""
+    """Train; return the watch over each step, from fetching its batch to its last gradient."""
     watch = Stopwatch(trainer.args.device)
     fetch = trainer.get_batch_samples
 
@@ -137,7 +140,7 @@ def run_fresh(script: str, arguments: Sequence[str]) -> dict[str, Any]:
 def interleave(
     names: Sequence[str], runs: int, run: Callable[[str], dict[str, float]]
 ) -> dict[str, list[dict[str, float]]]:
-    """Run every contender `runs` times in rounds, every second round backwards; return each one's figures by round."""
+    """Run every contender once a round, every second round backwards; return its figures by round."""
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for index in range(runs):
         for name in names if index % 2 == 0 else reversed(names):
