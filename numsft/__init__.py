@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Imported on first use: `python -m numsft.run --help` and a mistyped recipe should not wait for torch and TRL.
+# Imported on first use: `python -m numsft.run --help` and a mistyped recipe should not wait for torch and
+# TRL.
 _HOME = {
     "NumSFTConfig": "numsft.config",
     "NumSFTTrainer": "numsft.trainer",

@@ -1,4 +1,4 @@
-"""Held-out items generated before and after training: does the model write the right number, and how far off is it?"""
+"""Held-out items generated before and after training: are the numbers right, and how far off are they?"""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Score:
     Attributes:
         items: How many there were.
         exact: Share whose number is exactly the gold one.
-        log_mae: Mean of |L(prediction) - L(gold)| with L(x) = sign(x) log10(1 + |x|) clipped at 10, NTL's log-MAE
-            (arXiv 2411.02083); an answer without a number counts as 0.
+        log_mae: Mean of |L(prediction) - L(gold)| with L(x) = sign(x) log10(1 + |x|) clipped at 10, NTL's
+            log-MAE (arXiv 2411.02083); an answer without a number counts as 0.
         answered: Share of answers with a number in them.
     """
 

@@ -24,8 +24,8 @@ def checkpoints(folder: str | Path) -> list[Path]:
 def damage(checkpoint: str | Path) -> str | None:
     """Say what is wrong with a checkpoint, None where nothing is: every file is there and complete.
 
-    A run killed while it was writing leaves a folder without `trainer_state.json`, which is written last, or a file
-    cut short.
+    A run killed while it was writing leaves a folder without `trainer_state.json`, which is written last, or
+    a file cut short.
     """
     checkpoint = Path(checkpoint)
     try:
@@ -37,7 +37,9 @@ def damage(checkpoint: str | Path) -> str | None:
     except ValueError:
         return "trainer_state.json is not JSON"
     weights = [p for p in checkpoint.iterdir() if p.suffix in (".safetensors", ".bin")]
-    weights += [p for p in checkpoint.iterdir() if p.is_dir() and p.name.startswith(("pytorch_model", "global_step"))]
+    weights += [
+        p for p in checkpoint.iterdir() if p.is_dir() and p.name.startswith(("pytorch_model", "global_step"))
+    ]
     if not any(p.is_dir() or p.name.startswith(("model", "adapter_model", "pytorch_model")) for p in weights):
         return "its weights are missing"
     for index in checkpoint.glob("*.index.json"):
@@ -57,8 +59,8 @@ def damage(checkpoint: str | Path) -> str | None:
 
 
 def newest_sound(folder: str | Path) -> tuple[Path | None, list[str]]:
-    """Return the newest sound checkpoint, None where there is none, and a line for each newer, damaged one."""
-    skipped = []
+    """Return the newest sound checkpoint (or None), and a line for each newer, damaged one."""
+    skipped: list[str] = []
     for checkpoint in checkpoints(folder):
         reason = damage(checkpoint)
         if reason is None:
@@ -89,7 +91,7 @@ def _whole_safetensors(path: Path) -> bool:
             ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
         except (ValueError, KeyError, TypeError, AttributeError):
             return False
-    return size == 8 + length + max(ends, default=0)
+    return bool(size == 8 + length + max(ends, default=0))
 
 
 def _whole_archive(path: Path) -> bool:

@@ -30,17 +30,27 @@ def report_lines(trainer: NumSFTTrainer, recipe: Recipe, preflight: list[str]) -
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     total = sum(p.numel() for p in model.parameters())
     dtypes = Counter(str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.requires_grad)
-    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * trainer.accelerator.num_processes
+    batch = (
+        args.per_device_train_batch_size
+        * args.gradient_accumulation_steps
+        * trainer.accelerator.num_processes
+    )
     precision = "bf16 autocast" if args.bf16 else "fp16 autocast" if args.fp16 else "as loaded"
     return [
         f"model: {type(model).__name__} of {recipe.model.model_name_or_path}",
         f"attention: {model.config._attn_implementation}",
-        f"trainable parameters: {trainable:,} of {total:,} ({trainable / total:.2%}), {', '.join(dtypes)}; {precision}",
+        f"trainable parameters: {trainable:,} of {total:,} ({trainable / total:.2%}), "
+        f"{', '.join(dtypes)}; {precision}",
         f"adapted modules: {_adapted(model)}",
         f"number vocabulary: {_vocabulary(trainer.vocab)}",
-        *(line.replace("`", "") for line in objective_lines(trainer.objective, len(trainer.vocab.token_ids) or None) if line),
+        *(
+            line.replace("`", "")
+            for line in objective_lines(trainer.objective, len(trainer.vocab.token_ids) or None)
+            if line
+        ),
         *_effective_weight(trainer.objective, trainer),
-        f"batch: {args.per_device_train_batch_size} x {args.gradient_accumulation_steps} accumulation steps x "
+        f"batch: {args.per_device_train_batch_size} x {args.gradient_accumulation_steps} "
+        "accumulation steps x "
         f"{trainer.accelerator.num_processes} processes = {batch} rows a step",
         *preflight,
         *_memory(trainer, recipe),
@@ -52,7 +62,11 @@ def memory_lines(recipe: Recipe, flags: RunFlags) -> list[str]:
     from numsft.memory import memory_report
 
     return memory_report(
-        recipe, None, accelerate_config=flags.accelerate_config, gpus=flags.gpus, gpu_memory=flags.gpu_memory or 80.0
+        recipe,
+        None,
+        accelerate_config=flags.accelerate_config,
+        gpus=flags.gpus,
+        gpu_memory=flags.gpu_memory or 80.0,
     )
 
 
@@ -62,7 +76,9 @@ def _adapted(model: object) -> str:
     for name, module in model.named_modules():  # type: ignore[attr-defined]
         if isinstance(module, BaseTunerLayer):
             counts[re.sub(r".*\.", "", name)] += 1
-    return ", ".join(f"{name} x{count}" for name, count in sorted(counts.items())) or "none (full fine-tuning)"
+    return (
+        ", ".join(f"{name} x{count}" for name, count in sorted(counts.items())) or "none (full fine-tuning)"
+    )
 
 
 def _vocabulary(vocab: NumberVocab) -> str:
@@ -82,7 +98,8 @@ def _effective_weight(objective: Objective, trainer: NumSFTTrainer) -> list[str]
     classes = len(trainer.vocab.token_ids)
     mean = objective.weight * steps * ranks
     return [
-        f"weight α in effect: {objective.weight:g} x {steps} accumulation steps x {ranks} processes = {mean:g} "
+        f"weight α in effect: {objective.weight:g} x {steps} accumulation steps x {ranks} processes "
+        f"= {mean:g} "
         f"(class-mean units), {mean / classes:g} (class-sum units), as the published script scales it"
     ]
 
@@ -90,5 +107,8 @@ def _effective_weight(objective: Objective, trainer: NumSFTTrainer) -> list[str]
 def _memory(trainer: NumSFTTrainer, recipe: Recipe) -> list[str]:
     from numsft.memory import memory_report
 
-    longest = max(len(row) for row in trainer.train_dataset.select(range(min(2000, len(trainer.train_dataset))))["input_ids"])
+    longest = max(
+        len(row)
+        for row in trainer.train_dataset.select(range(min(2000, len(trainer.train_dataset))))["input_ids"]
+    )
     return memory_report(recipe, trainer.model, longest_row=longest)

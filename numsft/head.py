@@ -1,9 +1,9 @@
 """The chunked LM head: loss, metric sums and gradients of a micro-batch without its `[tokens, vocab]` logits.
 
-The step's denominators are known before the forward pass, so the gradient is formed where the loss is: for each chunk
-of tokens the logits are computed once, read for every statistic, overwritten with their own gradient and multiplied
-into the gradients of the hidden states and of the head. Three matrix products with a trained head, two with a frozen
-one; the backward pass only hands the results over.
+The step's denominators are known before the forward pass, so the gradient is formed where the loss is: for
+each chunk of tokens the logits are computed once, read for every statistic, overwritten with their own
+gradient and multiplied into the gradients of the hidden states and of the head. Three matrix products with a
+trained head, two with a frozen one; the backward pass only hands the results over.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class LogitTransform:
 def default_chunk_size(device: torch.device, vocab_size: int) -> int:
     """Return the number of tokens a chunk: long enough that the head's gradient is not rewritten too often.
 
-    Measured with `benchmarks/head.py`: every chunk reads and writes the whole `[vocab, hidden]` gradient once, so the
-    cost of that falls with the chunk's length, while its logits take `4 * chunk * vocab` bytes.
+    Measured with `benchmarks/head.py`: every chunk reads and writes the whole `[vocab, hidden]` gradient
+    once, so the cost of that falls with the chunk's length, while its logits take `4 * chunk * vocab` bytes.
     """
     budget = 320 << 20 if device.type == "cpu" else 1 << 30
     size = budget // (4 * vocab_size)
@@ -107,16 +107,17 @@ def chunked_head(
         cost_embedding: `[V, H]`, what EMO measures distances in; None takes the head's own weight.
 
     Returns:
-        The scalar loss, float32 (float64 for float64 input), attached to the graph: `token_scale` times the summed
-        token loss plus `number_scale` times the weighted sum of the number loss. And the detached sums `[len(SUM_NAMES)]`,
-        float64, in the order of `SUM_NAMES`.
+        The scalar loss, float32 (float64 for float64 input), attached to the graph: `token_scale` times the
+        summed token loss plus `number_scale` times the weighted sum of the number loss. And the detached
+        sums `[len(SUM_NAMES)]`, float64, in the order of `SUM_NAMES`.
 
     Raises:
         ValueError: If the weight is empty (ZeRO-3 outside its gather).
     """
     if weight.numel() == 0:
         raise ValueError(
-            "The LM head's weight is empty here: DeepSpeed ZeRO-3 has it partitioned, and it must be gathered "
+            "The LM head's weight is empty here: DeepSpeed ZeRO-3 has it partitioned, and it must be "
+            "gathered "
             "inside the model's forward before the head is called."
         )
     device_type = hidden.device.type
@@ -124,7 +125,7 @@ def chunked_head(
     if torch.is_autocast_enabled(device_type):
         compute = torch.get_autocast_dtype(device_type)
     chunk = chunk_size or default_chunk_size(hidden.device, weight.shape[0])
-    loss, sums = _ChunkedHead.apply(
+    loss, sums = _ChunkedHead.apply(  # type: ignore[no-untyped-call]
         hidden,
         weight,
         bias,
@@ -172,7 +173,8 @@ class _ChunkedHead(torch.autograd.Function):
         grads, ctx.grads = ctx.grads, None
         if grads is None:
             raise RuntimeError(
-                "The head's gradient was handed over already: a second backward pass through the same loss is not "
+                "The head's gradient was handed over already: a second backward pass through the "
+                "same loss is not "
                 "supported; run the forward pass again."
             )
         factor = grad_loss if ctx.late_scale is None else grad_loss * ctx.late_scale
@@ -181,7 +183,8 @@ class _ChunkedHead(torch.autograd.Function):
             for grad in grads:
                 if grad is not None:
                     grad.mul_(factor)
-        # No other reference to the head's gradient may live on: autograd then makes it `.grad` without a copy.
+        # No other reference to the head's gradient may live on: autograd then makes it `.grad` without a
+        # copy.
         return (*grads, None, None, None, None, None, None, None)
 
 
@@ -209,7 +212,8 @@ class _Run:
         self.needs_hidden, self.needs_weight, self.needs_bias = needs
         self.token_scale = batch.token_scale.to(self.stat)
         self.number_scale = batch.number_scale.to(self.stat)
-        # The gradient of a mean over thousands of tokens underflows in float16, so there its scale comes last.
+        # The gradient of a mean over thousands of tokens underflows in float16, so there its scale comes
+        # last.
         self.late_scale = self.token_scale if compute == torch.float16 else None
         if self.late_scale is not None:
             self.number_scale = self.number_scale / self.late_scale
@@ -307,19 +311,20 @@ class _Run:
         """Return log-partition, largest logit and entropy of each row, `[m]` each."""
         parts = []
         scratch = logits.new_empty(min(tile, len(logits)), logits.shape[1], dtype=self.stat)
-        for part in logits.split(tile):
+        for part in torch.split(logits, tile):
             z = self._read(part)
             q = torch.softmax(z, 1, out=scratch[: len(z)])
             top = z.amax(1)
             lse = top - q.amax(1).log()
-            # H = log Z - sum_j q_j z_j; on a CPU multiply and sum take a tenth of a batched dot product's time.
+            # H = log Z - sum_j q_j z_j; on a CPU multiply and sum take a tenth of a batched dot product's
+            # time.
             entropy = lse - q.mul_(z).sum(1)
             parts.append((lse, top, entropy))
         lse, top, entropy = (torch.cat(column) for column in zip(*parts, strict=True))
         return lse, top, entropy
 
     def _digit_loss(self, number_logits: Tensor, log_mass: Tensor, first: int, last: int) -> Tensor:
-        """Return the weighted sum of a digit-level number loss over the chunk's number positions `first:last`."""
+        """Return the weighted sum of a digit-level loss over the chunk's number positions `first:last`."""
         loss = self.objective.number_loss
         if loss is None or self.objective.unit == "number":
             return number_logits.sum() * 0
@@ -394,7 +399,7 @@ class _Run:
         """
         draws = []
         generator = torch.Generator()
-        keys, counts = self.batch.row_keys.cpu().unique_consecutive(return_counts=True)
+        keys, counts = torch.unique_consecutive(self.batch.row_keys.cpu(), return_counts=True)
         for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
             generator.manual_seed(hash((self.batch.seed, key)) % 2**63)
             draws.append(torch.empty(count, shape[1]).exponential_(generator=generator))

@@ -39,7 +39,7 @@ class CardFacts:
 
 
 def objective_lines(objective: Objective, n_classes: int | None) -> list[str]:
-    """Describe the objective in Markdown: formula, losses with their options, weight in both conventions, places.
+    """Describe the objective in Markdown: formula, losses, weight in both conventions, places, reduction.
 
     Args:
         objective: The losses.
@@ -78,7 +78,7 @@ def model_card(trainer: NumSFTTrainer, facts: CardFacts) -> str:
         header["base_model"] = base
     if facts.dataset and "/" in facts.dataset and not Path(facts.dataset).exists():
         header["datasets"] = [facts.dataset]
-    name = Path(trainer.args.hub_model_id or trainer.args.output_dir).name
+    name = Path(trainer.args.hub_model_id or str(trainer.args.output_dir)).name
     kind = "LoRA adapter" if adapter else "fine-tuned model"
     lines = ["---", *_yaml_lines(header), "---", "", f"# {name}", ""]
     lines += [f"A {kind} of `{base}`, trained with a digit-aware loss by numsft (TRL, PEFT)."]
@@ -99,7 +99,7 @@ def model_card(trainer: NumSFTTrainer, facts: CardFacts) -> str:
 
 def write_model_card(trainer: NumSFTTrainer, folder: str | Path | None = None) -> None:
     """Write `README.md` into `folder` (the output folder where None)."""
-    folder = Path(folder or trainer.args.output_dir)
+    folder = Path(folder or str(trainer.args.output_dir))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.md").write_text(model_card(trainer, trainer.card), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Training and evaluation metrics as ratios of sums, so that micro-batch size and rank count do not change them."""
+"""Metrics as ratios of sums, so that neither micro-batch size nor the number of ranks changes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numsft.head import SUM_NAMES
 from numsft.objective import Objective
 
 EXTRA_NAMES = ("denominator", "batches", "steps", "input_tokens", "aux_loss")
-"""What the trainer adds to the head's sums: S's part, micro-batches, optimiser steps, tokens read, router loss."""
+"""What the trainer adds to the head's sums: part of S, micro-batches, steps, tokens read, router loss."""
 
 
 class MetricSums:
@@ -52,15 +52,17 @@ def summarise(
     Args:
         sums: What `MetricSums.total` returned.
         objective: The losses.
-        has_numbers: Whether the tokenizer has number tokens; the digit metrics are left out where it has none.
+        has_numbers: Whether the tokenizer has number tokens; the digit metrics are left out where it has
+            none.
         training: True for a window of optimiser steps, False for an evaluation.
 
     Returns:
-        `loss` = `token_loss` + alpha `number_loss` (+ the router loss of a mixture of experts); `number_loss` is
-        without alpha. `entropy` and `digit_entropy` are in nats, the latter over the number tokens alone.
-        `digit_mass` is the full softmax's mass on the number tokens, `digit_logit` the mean raw logit of all of them,
-        both at number positions. `digits_per_step` is the number positions of one optimiser step over all ranks (of
-        the whole evaluation, for an evaluation). A ratio whose denominator is zero is 0.
+        `loss` = `token_loss` + alpha `number_loss` (+ the router loss of a mixture of experts);
+        `number_loss` is without alpha. `entropy` and `digit_entropy` are in nats, the latter over the number
+        tokens alone. `digit_mass` is the full softmax's mass on the number tokens, `digit_logit` the mean
+        raw logit of all of them, both at number positions. `digits_per_step` is the number positions of one
+        optimiser step over all ranks (of the whole evaluation, for an evaluation). A ratio whose denominator
+        is zero is 0.
     """
 
     def per(name: str, count: str) -> float:

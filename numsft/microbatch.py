@@ -1,4 +1,4 @@
-"""From a micro-batch's labels to what the head reads: trained positions, number targets and the step's scales."""
+"""From a micro-batch's labels to what the head reads: trained positions, number targets, scales."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class HeadBatch:
         places: `[M]` int64, decimal places.
         numbers: `[M]` int64, contiguous id of each digit's number.
         token_scale: scalar tensor, what the summed token loss is multiplied by.
-        number_scale: scalar tensor, what the weighted sum of the number loss is multiplied by, alpha included.
+        number_scale: scalar tensor, what the weighted sum of the number loss is multiplied by, alpha
+            included.
         number_count: scalar tensor, this micro-batch's own denominator of the number loss.
         token_ids: `[C]` int64, the number tokens.
         values: `[C]` float32, their values.
@@ -66,7 +67,8 @@ class StepCounts:
 
     Attributes:
         tokens: N, scalar float tensor.
-        numbers: S, scalar float tensor; None for the `"reference"` reduction, which divides each micro-batch by its own.
+        numbers: S, scalar float tensor; None for the `"reference"` reduction, which divides each micro-batch
+            by its own.
         averaged_over: Ranks over which the framework averages the gradients; the loss is multiplied by it.
     """
 
@@ -87,7 +89,8 @@ def read_labels(inputs: dict[str, Any], vocab: NumberVocab) -> tuple[Tensor, Num
     """
     if inputs.get("labels") is None:
         raise ValueError(
-            f"The batch has no labels, only {sorted(inputs)}: give the trainer a dataset that TRL can prepare or one "
+            f"The batch has no labels, only {sorted(inputs)}: give the trainer a dataset that TRL "
+            "can prepare or one "
             "with a `labels` column."
         )
     position_ids = inputs.get("position_ids")

@@ -2,8 +2,8 @@
 
     (1/N) sum_tokens T_t  +  alpha (1/S) sum_digits w_t R_t
 
-N and S are counted over the whole step by whoever holds it (the trainer); this file says what S is, what each digit
-weighs, and how a published loss's defaults are filled in.
+N and S are counted over the whole step by whoever holds it (the trainer); this file says what S is, what
+each digit weighs, and how a published loss's defaults are filled in.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ class Objective:
         weight: alpha, the number loss's weight in class-sum units.
         place_weighting: `"none"`, `"integer"` or `"float"`.
         place_options: `k`, `beta`, `decimal_offset` where they differ from the defaults.
-        reduction: What the weighted sum is divided by: `"digits"` the number positions (numbers, for a number-level
-            loss), `"weights"` the sum of the place weights, `"tokens"` all trained tokens, `"reference"` as DEL's
-            published code does it: (1/C) times each micro-batch's own mean, summed over micro-batches and ranks.
+        reduction: What the weighted sum is divided by: `"digits"` the number positions (numbers, for a
+            number-level loss), `"weights"` the sum of the place weights, `"tokens"` all trained tokens,
+        `"reference"` as DEL's
+            published code does it: (1/C) times each micro-batch's own mean, summed over micro-batches and
+            ranks.
     """
 
     token_loss: TokenLoss
@@ -108,12 +110,12 @@ class Objective:
         return "digit" if self.number_loss is None else self.number_loss.unit
 
     def check_vocab(self, vocab: NumberVocab) -> None:
-        """Raise a one-sentence `ValueError` where the loss is only defined on the ten digits and `vocab` has more."""
+        """Raise `UserError` where the loss is defined on the ten digits only and `vocab` has others."""
         if self.number_loss is not None and self.number_loss.single_digits_only and vocab.kind != "digit":
             longest = int(vocab.lengths.max())
             raise UserError(
-                f"number_loss {self.number_loss.name!r} is defined on the ten digits only, but this tokenizer has "
-                f"{len(vocab.token_ids)} number tokens of {'up to ' * (longest > 1)}{longest} "
+                f"number_loss {self.number_loss.name!r} is defined on the ten digits only, but this "
+                f"tokenizer has {len(vocab.token_ids)} number tokens of {'up to ' * (longest > 1)}{longest} "
                 f"digit{'s' * (longest > 1)}; use a loss on values such as ntl_was, crps or smmd."
             )
 
@@ -125,7 +127,7 @@ class Objective:
         return weights * targets.mask
 
     def denominator(self, targets: NumberTargets, n_tokens: Tensor) -> Tensor:
-        """Return this micro-batch's part of S, a float64 scalar; the parts add up over micro-batches and ranks.
+        """Return this micro-batch's part of S, float64; the parts add up over micro-batches and ranks.
 
         Args:
             targets: The micro-batch's number targets.
@@ -194,8 +196,8 @@ def number_loss(
     """Compute a number loss on full logits, for a training loop of your own.
 
     Args:
-        logits: `[batch, seq, vocab]`, any floating dtype; the number columns are taken to float32 first (float64
-            stays float64).
+        logits: `[batch, seq, vocab]`, any floating dtype; the number columns are taken to float32 first
+            (float64 stays float64).
         labels: `[batch, seq]`, Hugging Face labels: -100 where ignored, shifted here.
         vocab: The tokenizer's number tokens.
         loss: A name in `NUMBER_LOSSES` or an instance.
@@ -208,7 +210,8 @@ def number_loss(
         A scalar without the weight alpha; an attached zero where no label is a number token.
 
     Raises:
-        ValueError: One sentence, for an unknown loss or reduction, or a loss that this vocabulary does not suit.
+        ValueError: One sentence, for an unknown loss or reduction, or a loss that this vocabulary does not
+            suit.
     """
     objective = Objective.build(
         "ce",

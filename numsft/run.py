@@ -1,10 +1,11 @@
-"""`accelerate launch -m numsft.run RECIPE [--key value ...] [--dry_run]`: from a recipe to a trained model."""
+"""`accelerate launch -m numsft.run RECIPE [--key value ...] [--dry_run]`: from a recipe to a model."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -47,7 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        return _report(RunError("The disk is full; the last complete checkpoint is kept: make room and resume."), 1)
+        return _report(
+            RunError("The disk is full; the last complete checkpoint is kept: make room and resume."), 1
+        )
     return 0
 
 
@@ -64,11 +67,14 @@ def run(recipe: Recipe, flags: RunFlags) -> None:
         _check(recipe)
         Objective.from_config(recipe.training)
     if flags.accelerate_config and not flags.dry_run:
-        raise UserError("--accelerate_config is for the estimate of --dry_run: add --dry_run, or give it to accelerate launch.")
+        raise UserError(
+            "--accelerate_config is for the estimate of --dry_run: add --dry_run, or give it to "
+            "accelerate launch."
+        )
     if flags.dry_run:
         dry_run(recipe, flags)
         return
-    output_dir = Path(recipe.training.output_dir)
+    output_dir = Path(str(recipe.training.output_dir))
     checkpoint = _checkpoint_to_resume(recipe)
     was_there = output_dir.exists()
     try:
@@ -90,7 +96,7 @@ def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer,
         recipe: The recipe.
         output_dir: Instead of the recipe's own, for a dry run.
     """
-    from trl import get_peft_config, get_quantization_config
+    from trl import get_peft_config, get_quantization_config  # type: ignore[attr-defined]
 
     from numsft.data import load_datasets
     from numsft.models import load_model, load_tokenizer
@@ -98,7 +104,7 @@ def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer,
     from numsft.trainer import NumSFTTrainer
 
     training, arguments, data = recipe.training, recipe.model, recipe.data
-    name = arguments.model_name_or_path
+    name = str(arguments.model_name_or_path)
     source = dict(gguf_file=data.gguf_file, revision=arguments.model_revision)
     tokenizer = load_tokenizer(name, trust_remote_code=training.trust_remote_code, **source)
     if training.number_loss != "none":
@@ -106,7 +112,7 @@ def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer,
     datasets = load_datasets(data, tokenizer, seed=training.seed)
     model = load_model(
         name,
-        dtype=arguments.dtype,
+        dtype=arguments.dtype or "auto",
         attn_implementation=arguments.attn_implementation,
         quantization_config=get_quantization_config(arguments),
         trust_remote_code=training.trust_remote_code,
@@ -123,7 +129,9 @@ def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer,
         peft_config=get_peft_config(arguments),
     )
     if not any(parameter.requires_grad for parameter in trainer.model.parameters()):
-        raise UserError("No parameter would be trained: set use_peft, or load a model whose weights are not frozen.")
+        raise UserError(
+            "No parameter would be trained: set use_peft, or load a model whose weights are not frozen."
+        )
     base = data.base_model_id or name
     for adapter in getattr(trainer.model, "peft_config", {}).values():
         adapter.base_model_name_or_path = base
@@ -131,8 +139,10 @@ def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer,
     trainer.card.dataset = data.dataset
     trainer.card.recipe = resolved_yaml(recipe)
     if data.gguf_file:
+        kind = re.search(r"Q\d\w*|F16|BF16|F32", data.gguf_file)
         trainer.card.base_note = (
-            f"The base weights were read from `{data.gguf_file}`, a dequantised copy, not from the original checkpoint."
+            f"It was trained on a dequantised {kind[0] if kind else 'GGUF'} copy of the base "
+            f"(`{data.gguf_file}`), not on the original weights."
         )
     return trainer, datasets
 
@@ -171,8 +181,8 @@ def train(recipe: Recipe, trainer: NumSFTTrainer, datasets: Datasets, checkpoint
         if recipe.training.overwrite_output_dir:
             from numsft.checkpoints import clear
 
-            clear(recipe.training.output_dir)
-        write_resolved(recipe, recipe.training.output_dir)
+            clear(str(recipe.training.output_dir))
+        write_resolved(recipe, str(recipe.training.output_dir))
     state.wait_for_everyone()
 
     first_number = (recipe.data.eval_dataset or recipe.data.dataset) == "nupa"
@@ -203,7 +213,9 @@ def dry_run(recipe: Recipe, flags: RunFlags) -> None:
             resolved = resolved_yaml(recipe)
             trainer, datasets = build(recipe, output_dir=scratch)
             lines = report_lines(trainer, recipe, preflight_lines(trainer, datasets))
-            recipe.training.output_dir = str(recipe.values["output_dir"]) if "output_dir" in recipe.values else ""
+            recipe.training.output_dir = (
+                str(recipe.values["output_dir"]) if "output_dir" in recipe.values else ""
+            )
             print(resolved, end="")
             print("\n".join(f"# {line}" for line in lines))
             return
@@ -214,18 +226,29 @@ def dry_run(recipe: Recipe, flags: RunFlags) -> None:
 def _check(recipe: Recipe) -> None:
     """Refuse what can be seen to be wrong before a tokenizer is loaded."""
     if not recipe.model.model_name_or_path:
-        raise UserError(f"{recipe.path} names no model: set model_name_or_path to a Hub id, a folder or package:NAME.")
-    if not recipe.data.dataset:
-        raise UserError(f"{recipe.path} names no data: set dataset to a Hub id, a .json, .jsonl or .parquet file, or nupa.")
-    targets = recipe.model.lora_target_modules
-    if recipe.model.use_peft and targets and "lm_head" in ([targets] if isinstance(targets, str) else targets):
         raise UserError(
-            "lora_target_modules holds lm_head, whose adapter the loss would never train: take it out and set "
+            f"{recipe.path} names no model: set model_name_or_path to a Hub id, a folder or package:NAME."
+        )
+    if not recipe.data.dataset:
+        raise UserError(
+            f"{recipe.path} names no data: set dataset to a Hub id, a .json, .jsonl or .parquet "
+            "file, or nupa."
+        )
+    targets = recipe.model.lora_target_modules
+    if (
+        recipe.model.use_peft
+        and targets
+        and "lm_head" in ([targets] if isinstance(targets, str) else targets)
+    ):
+        raise UserError(
+            "lora_target_modules holds lm_head, whose adapter the loss would never train: take it "
+            "out and set "
             "`lora_modules_to_save: [lm_head]` to train the head whole."
         )
     if recipe.training.overwrite_output_dir and recipe.training.resume_from_checkpoint:
         raise UserError(
-            "Both --overwrite_output_dir and --resume_from_checkpoint are given: keep the one that says what to do "
+            "Both --overwrite_output_dir and --resume_from_checkpoint are given: keep the one that "
+            "says what to do "
             "with the checkpoints in the output folder."
         )
 
@@ -235,18 +258,18 @@ def _checkpoint_to_resume(recipe: Recipe) -> str | None:
     from numsft.checkpoints import checkpoints, damage, newest_sound
 
     training = recipe.training
-    output_dir, wanted = Path(training.output_dir), training.resume_from_checkpoint
+    output_dir, wanted = Path(str(training.output_dir)), str(training.resume_from_checkpoint or "")
     if output_dir.exists() and not output_dir.is_dir():
         raise UserError(f"output_dir {output_dir} is a file: name a folder.")
-    wanted = {"true": True, "false": None, "": None}.get(str(wanted).lower(), wanted) if wanted is not None else None
-    if not wanted:
+    if wanted.lower() in ("", "false"):
         if checkpoints(output_dir) and not training.overwrite_output_dir:
             raise UserError(
-                f"output_dir {output_dir} has checkpoints of an earlier run: give --resume_from_checkpoint true to "
-                "continue it, or --overwrite_output_dir to delete them."
+                f"output_dir {output_dir} has checkpoints of an earlier run: give "
+                "--resume_from_checkpoint true to continue it, or --overwrite_output_dir to delete them."
             )
         return None
-    if wanted is True:
+    found: Path | None
+    if wanted.lower() == "true":
         found, skipped = newest_sound(output_dir)
         for line in skipped:
             logger.warning(line)
@@ -256,10 +279,15 @@ def _checkpoint_to_resume(recipe: Recipe) -> str | None:
     else:
         found = Path(wanted)
         if not found.is_dir():
-            raise UserError(f"resume_from_checkpoint {found} is not a folder: name a checkpoint, or true for the newest.")
+            raise UserError(
+                f"resume_from_checkpoint {found} is not a folder: name a checkpoint, or true for the newest."
+            )
         reason = damage(found)
         if reason:
-            raise UserError(f"resume_from_checkpoint {found} is damaged ({reason}): name another, or true for the newest sound one.")
+            raise UserError(
+                f"resume_from_checkpoint {found} is damaged ({reason}): name another, or true for the newest "
+                "sound one."
+            )
     _compare_with_earlier(recipe, found.parent / "resolved.yaml")
     return str(found)
 
@@ -306,7 +334,7 @@ def _score_held_out(trainer: NumSFTTrainer, datasets: Datasets, first_number: bo
 
 @contextmanager
 def _as_user_error() -> Iterator[None]:
-    """Turn what libraries say of settings, files and missing packages into one sentence without a traceback."""
+    """Turn what libraries say of settings, files and missing packages into one message, no traceback."""
     try:
         yield
     except UserError:
@@ -322,7 +350,7 @@ def _say(trainer: NumSFTTrainer, text: str) -> None:
 
 
 def _report(error: Exception, status: int) -> int:
-    """Print a message on stderr, at most 4 lines and 900 characters, once for all ranks; return the status."""
+    """Print a message of at most 4 lines and 900 characters on stderr, once for all ranks."""
     if os.environ.get("RANK", "0") == "0":
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         text = "\n".join(lines[:4])

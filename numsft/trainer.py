@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import EvalLoopOutput
-from trl import SFTTrainer
+from trl import SFTTrainer  # type: ignore[attr-defined]
 
 from numsft import hub
 from numsft.config import NumSFTConfig
@@ -39,24 +39,32 @@ _LOW_LOGIT = 1.0
 
 
 class NumSFTTrainer(SFTTrainer):
-    """Supervised fine-tuning whose optimiser step minimises
+    """Supervised fine-tuning with a number loss beside the token loss.
+
+    One optimiser step minimises
 
         (1/N) sum_tokens T_t  +  alpha (1/S) sum_digits w_t R_t
 
-    with a token loss T over the vocabulary, a number loss R over the number tokens and place weights w, all set in
-    [`NumSFTConfig`]. N and S are counted over the whole step: all micro-batches, all ranks.
+    with a token loss T over the vocabulary, a number loss R over the number tokens and place weights w, all
+    set in [`NumSFTConfig`]. N and S are counted over the whole step: all micro-batches, all ranks.
 
-    Takes what `SFTTrainer` takes and does what it does, except for what a chunked head cannot give: label smoothing,
-    `compute_loss_func` and metrics on logits are refused.
+    Takes what `SFTTrainer` takes and does what it does, except for what a chunked head cannot give: label
+    smoothing, `compute_loss_func` and metrics on logits are refused.
 
-    Beside what `SFTTrainer` logs: `token_loss`, `number_loss` (without alpha), `digit_accuracy`, `digit_entropy` (nats),
-    `digit_mass`, `digit_logit`, `digits_per_step`, in training and with `eval_`; see `numsft.metrics.summarise`.
+    Beside what `SFTTrainer` logs: `token_loss`, `number_loss` (without alpha), `digit_accuracy`,
+    `digit_entropy` (nats), `digit_mass`, `digit_logit`, `digits_per_step`, in training and with `eval_`; see
+    `numsft.metrics.summarise`.
 
     Raises:
         ValueError: One sentence, for an objective, a head or an argument that does not fit.
     """
 
-    loss_is_scaled_for_ga = True  # by N and S of the whole step
+    model: Any  # transformers' own annotations are too wide to check against
+    args: NumSFTConfig
+    train_dataset: Any
+    processing_class: Any
+    objective: Objective
+    loss_is_scaled_for_ga = True  # type: ignore[assignment]  # by N and S of the whole step
     _tag_names = ["trl", "sft", "numsft"]  # noqa: RUF012 (the parent's own form)
     _name = "numsft"
 
@@ -92,7 +100,7 @@ class NumSFTTrainer(SFTTrainer):
         self._counts: StepCounts | None = None
         self._warned_of_low_logit = False
 
-    # --- one optimiser step -----------------------------------------------------------------------------------
+    # One optimiser step.
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
@@ -126,7 +134,8 @@ class NumSFTTrainer(SFTTrainer):
     ) -> Any:
         """Return the micro-batch's part of the step's loss.
 
-        Without `num_items_in_batch` (evaluation, or a call from outside) the micro-batch is a step of its own.
+        Without `num_items_in_batch` (evaluation, or a call from outside) the micro-batch is a step of its
+        own.
         """
         training = self.model.training
         counts = self._counts if num_items_in_batch is not None else None
@@ -148,7 +157,8 @@ class NumSFTTrainer(SFTTrainer):
             loss = loss + router / (1 if counts is None else self.current_gradient_accumulation_steps)
             extra["aux_loss"] = router.detach()
 
-        head_sums = outputs["sums"]
+        assert call.sums is not None
+        head_sums = call.sums
         denominator: Tensor | float = batch.number_count
         if self.objective.reduction == "reference" and training:
             head_sums = head_sums.clone()
@@ -162,7 +172,7 @@ class NumSFTTrainer(SFTTrainer):
         with torch.no_grad():
             return loss, model(**model_inputs)
 
-    # --- logs -------------------------------------------------------------------------------------------------
+    # Logs.
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log a training window's metrics as ratios of sums, beside what `SFTTrainer` logs."""
@@ -181,7 +191,7 @@ class NumSFTTrainer(SFTTrainer):
         output = super().evaluation_loop(*args, **kwargs)
         prefix = kwargs.get("metric_key_prefix", "eval")
         sums = self._sums["eval"].total(self.accelerator)
-        if sums["batches"]:
+        if sums["batches"] and output.metrics is not None:
             metrics = summarise(sums, self.objective, has_numbers=self.has_numbers, training=False)
             output.metrics.update({f"{prefix}_{name}": value for name, value in metrics.items()})
             output.metrics[f"{prefix}_num_tokens"] = self._counter.input_tokens
@@ -194,7 +204,7 @@ class NumSFTTrainer(SFTTrainer):
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
     ) -> Any:
-        """Evaluate one batch; rows that only fill up the last batch of a distributed evaluation are not counted."""
+        """Evaluate one batch; rows that only fill up the last distributed batch are not counted."""
         inputs = self._prepare_inputs(inputs)
         state = self.accelerator.gradient_state
         rows = inputs["labels"].shape[0] if inputs.get("labels") is not None else 0
@@ -221,21 +231,21 @@ class NumSFTTrainer(SFTTrainer):
         if metrics["digit_logit"] < _LOW_LOGIT:
             self._warned_of_low_logit = True
             logger.warning(
-                "The mean raw digit logit is %.2f, below %g: %r depends on the absolute level of the logits and can "
-                "push the right digit down there; see `python -m numsft.diagnose`, `detach_weight` and `level`.",
+                "The mean raw digit logit is %.2f, below %g: %r depends on the absolute level of the logits and "
+                "can push the right digit down there; see `python -m numsft.diagnose`, `detach_weight`, `level`.",
                 metrics["digit_logit"],
                 _LOW_LOGIT,
                 loss.name,
             )
 
-    # --- checkpoints and cards ----------------------------------------------------------------------------------
+    # Checkpoints and cards.
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         # What has been summed since the last log goes into the checkpoint, so that a resumed window is whole.
         sums = self._sums["train"].total(self.accelerator)
         self._sums["train"].reset(sums if self.accelerator.is_main_process else None)
         self._counter.window = sums
-        super()._save_checkpoint(model, trial)
+        super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call]
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         # PEFT writes its own stub of a card into every folder that it saves to; ours replaces it.
@@ -255,7 +265,7 @@ class NumSFTTrainer(SFTTrainer):
         if self.is_world_process_zero():
             hub.write_model_card(self)
 
-    # --- checks -------------------------------------------------------------------------------------------------
+    # Checks.
 
     def _number_vocab(self) -> NumberVocab:
         try:
@@ -278,7 +288,8 @@ class NumSFTTrainer(SFTTrainer):
         ):
             if size > 1:
                 raise UserError(
-                    f"{name} parallelism of size {size} is not supported: it cuts rows or the head apart, and numbers "
+                    f"{name} parallelism of size {size} is not supported: it cuts rows or the head "
+                    "apart, and numbers "
                     "with them; use data parallelism (DDP, FSDP2 or ZeRO) with packing instead."
                 )
 
@@ -317,7 +328,7 @@ def _as_num_sft_config(args: TrainingArguments | None) -> NumSFTConfig:
     return NumSFTConfig(**settings)
 
 
-def _input_tokens(inputs: dict[str, Any]) -> Tensor | int:
+def _input_tokens(inputs: dict[str, Any]) -> Any:
     """Tokens read, padding aside."""
     if "attention_mask" in inputs:
         return inputs["attention_mask"].sum()

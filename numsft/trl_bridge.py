@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 from trl.trainer.utils import maybe_gather_lm_head_ctx
@@ -27,17 +27,22 @@ from numsft.microbatch import HeadBatch
 from numsft.objective import Objective
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class HeadCall:
-    """What a forward pass needs to run the chunked head instead of the model's own."""
+    """What a forward pass needs to run the chunked head instead of the model's own, and what it leaves.
+
+    The sums come back in here and not as an output: FSDP2 casts every floating output to bfloat16, which
+    cannot count beyond 256.
+    """
 
     batch: HeadBatch
     objective: Objective
     chunk_size: int | None = None
     cost_embedding: Tensor | None = None
+    sums: Tensor | None = None
 
 
-def base_model_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+def base_model_of(model: PreTrainedModel | PeftModel) -> Any:
     """Return the causal language model inside a PEFT model, or `model` itself."""
     return model.get_base_model() if isinstance(model, PeftModel) else model
 
@@ -65,19 +70,22 @@ def check_head(model: PreTrainedModel | PeftModel, largest_number_id: int | None
     if any(isinstance(module, BaseTunerLayer) for module in head.modules()):
         # trl#6159: an adapter there is silently not trained by a head that reads the weight.
         raise UserError(
-            "A LoRA adapter on lm_head is not supported, because the loss reads the head's weight directly and the "
+            "A LoRA adapter on lm_head is not supported, because the loss reads the head's weight "
+            "directly and the "
             "adapter would never be trained: take lm_head out of lora_target_modules and train it whole with "
             "`lora_modules_to_save: [lm_head]` (PEFT's modules_to_save)."
         )
     if not head.weight.is_floating_point():
         raise UserError(
-            f"The LM head is quantised to {head.weight.dtype}: load the model with the head left in floating point "
+            f"The LM head is quantised to {head.weight.dtype}: load the model with the head left in "
+            "floating point "
             "(llm_int8_skip_modules: [lm_head])."
         )
     width = getattr(head, "out_features", head.weight.shape[0])
     if largest_number_id is not None and largest_number_id >= width:
         raise UserError(
-            f"The LM head has {width} rows but the tokenizer's number tokens reach id {largest_number_id}: resize the "
+            f"The LM head has {width} rows but the tokenizer's number tokens reach id "
+            f"{largest_number_id}: resize the "
             "embeddings or use the model's own tokenizer."
         )
 
@@ -88,12 +96,13 @@ def frozen_cost_embedding(model: PreTrainedModel | PeftModel) -> Tensor | None:
     Raises:
         UserError: If the weight is not there to copy (ZeRO-3, or loaded on another rank only).
     """
-    weight = base_model_of(model).get_output_embeddings().weight
+    weight: Tensor = base_model_of(model).get_output_embeddings().weight
     if not weight.requires_grad:
         return None
     if weight.is_meta or weight.numel() == 0:
         raise UserError(
-            "token_loss emo needs a copy of the LM head as it was before training, but the weight is not whole on "
+            "token_loss emo needs a copy of the LM head as it was before training, but the weight is "
+            "not whole on "
             "this rank: freeze the head (LoRA), or load the model without ZeRO-3 or RAM-efficient loading."
         )
     return weight.detach().clone()
@@ -117,18 +126,18 @@ def logit_transform(config: Any) -> LogitTransform:
     return LogitTransform(scale, getattr(config, "final_logit_softcapping", None))
 
 
-def attach_head(model: PreTrainedModel) -> None:
-    """Let `model(..., head_call=HeadCall(...))` return `{"loss", "sums", "aux_loss"}`; other calls stay as they are.
+def attach_head(model: Any) -> None:
+    """Let `model(..., head_call=HeadCall(...))` run the chunked head; other calls stay as they are.
 
-    The head is run inside the model's forward, where FSDP and ZeRO-3 have the parameters at hand, and reads the
-    backbone and the head anew at each call, since both frameworks replace them after this.
+    The head is run inside the model's forward, where FSDP and ZeRO-3 have the parameters at hand, and reads
+    the backbone and the head anew at each call, since both frameworks replace them after this.
     """
     plain_forward = model.forward
     transform = logit_transform(model.config)
 
     # The signature stays the model's own: `generate` and the Trainer read it.
     @functools.wraps(type(model).forward)
-    def forward(self: PreTrainedModel, *args: Any, head_call: HeadCall | None = None, **kwargs: Any) -> Any:
+    def forward(self: Any, *args: Any, head_call: HeadCall | None = None, **kwargs: Any) -> Any:
         if head_call is None:
             return plain_forward(*args, **kwargs)
         outputs = self.base_model(*args, **kwargs)
@@ -136,7 +145,7 @@ def attach_head(model: PreTrainedModel) -> None:
         # Prompt tuning puts virtual tokens before the row; no label describes them.
         hidden = outputs.last_hidden_state[:, -head_call.batch.length :]
         with _whole_parameters(head) as (weight, bias):
-            loss, sums = chunked_head(
+            loss, head_call.sums = chunked_head(
                 hidden.flatten(0, 1).to(weight.device),
                 weight,
                 bias,
@@ -146,18 +155,18 @@ def attach_head(model: PreTrainedModel) -> None:
                 head_call.chunk_size,
                 head_call.cost_embedding,
             )
-        result = {"loss": loss, "sums": sums}
+        result = {"loss": loss}
         if kwargs.get("output_router_logits"):
             result["aux_loss"] = _router_loss(self, outputs.router_logits, kwargs.get("attention_mask"))
         return result
 
-    model.forward = types.MethodType(forward, model)  # type: ignore[method-assign]
+    model.forward = types.MethodType(forward, model)
 
 
 class _whole_parameters(AbstractContextManager[tuple[Tensor, Tensor | None]]):
     """The head's whole weight and bias for one read, however they are sharded."""
 
-    def __init__(self, head: nn.Module) -> None:
+    def __init__(self, head: Any) -> None:
         self._head = head
         self._unsharded = False
         self._gather: AbstractContextManager[Any] = nullcontext()
@@ -178,7 +187,7 @@ class _whole_parameters(AbstractContextManager[tuple[Tensor, Tensor | None]]):
             self._head.reshard()
 
 
-def _router_loss(model: PreTrainedModel, router_logits: Any, attention_mask: Tensor | None) -> Tensor:
+def _router_loss(model: Any, router_logits: Any, attention_mask: Tensor | None) -> Any:
     """Return the load-balancing loss of a mixture of experts, as the model's own forward computes it."""
     from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 

@@ -13,6 +13,7 @@ from numsft.objective import Objective
 V, H, T = 61, 16, 40
 TOKEN_IDS = torch.tensor([7, 3, 50, 20, 21, 22, 23, 24, 1, 60])  # in no order
 VALUES = torch.arange(10.0)
+PLAIN = LogitTransform()
 
 
 def make_batch(seed=0, n=29, without_numbers=False, dtype=torch.float32):
@@ -61,7 +62,7 @@ def draws(batch):
     return torch.cat(parts)
 
 
-def full_logits(hidden, weight, bias, batch, objective, transform=LogitTransform()):
+def full_logits(hidden, weight, bias, batch, objective, transform=PLAIN):
     """What the head replaces: all logits at once, in autograd."""
     z = hidden[batch.rows] @ weight.T
     if bias is not None:
@@ -102,7 +103,7 @@ def full_logits(hidden, weight, bias, batch, objective, transform=LogitTransform
     return token * batch.token_scale + number * batch.number_scale, sums
 
 
-def both(batch, objective, *, bias=False, transform=LogitTransform(), dtype=torch.float32, chunk=8, seed=0):
+def both(batch, objective, *, bias=False, transform=PLAIN, dtype=torch.float32, chunk=8, seed=0):
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randn(T, H, generator=generator, dtype=dtype).requires_grad_()
     weight = (torch.randn(V, H, generator=generator, dtype=dtype) * 0.5).requires_grad_()

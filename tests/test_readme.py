@@ -38,7 +38,11 @@ def test_the_two_changed_names_train(tmp_path):
 def test_the_number_loss_of_a_loop_of_ones_own_runs():
     tokenizer, model = tiny_tokenizer(), tiny_llama(104)
     rows = sums_dataset(2)
-    ids = tokenizer([p + c for p, c in zip(rows["prompt"], rows["completion"], strict=True)], padding=True, return_tensors="pt")
+    ids = tokenizer(
+        [p + c for p, c in zip(rows["prompt"], rows["completion"], strict=True)],
+        padding=True,
+        return_tensors="pt",
+    )
     labels = ids["input_ids"].masked_fill(ids["attention_mask"] == 0, -100)
     names = {"tokenizer": tokenizer, "labels": labels}
     names["outputs"] = model(input_ids=ids["input_ids"], labels=labels)

@@ -56,7 +56,13 @@ def recipe(tmp_path, model_folder):
 def test_a_run_leaves_adapter_recipe_card_and_state(recipe, tmp_path, capsys, model_folder):
     assert main([recipe(before_after=8), "--learning_rate", "1e-2"]) == 0
     out = tmp_path / "out"
-    for name in ("adapter_model.safetensors", "adapter_config.json", "resolved.yaml", "README.md", "trainer_state.json"):
+    for name in (
+        "adapter_model.safetensors",
+        "adapter_config.json",
+        "resolved.yaml",
+        "README.md",
+        "trainer_state.json",
+    ):
         assert (out / name).is_file(), name
     printed = capsys.readouterr().out
     assert "train_runtime" in printed
@@ -73,7 +79,9 @@ def test_a_run_leaves_adapter_recipe_card_and_state(recipe, tmp_path, capsys, mo
     assert [entry["step"] for entry in history if "number_loss" in entry] == [1, 2, 3]
     base = AutoModelForCausalLM.from_pretrained(model_folder)
     adapted = PeftModel.from_pretrained(base, out)
-    assert json.loads((out / "adapter_config.json").read_text())["base_model_name_or_path"] == str(model_folder)
+    assert json.loads((out / "adapter_config.json").read_text())["base_model_name_or_path"] == str(
+        model_folder
+    )
     assert any(p.abs().max() > 0 for n, p in adapted.named_parameters() if "lora_B" in n)
 
 
@@ -82,7 +90,11 @@ def test_the_resolved_recipe_runs_again_to_the_same_losses(recipe, tmp_path):
     again = str(tmp_path / "again")
     assert main([str(tmp_path / "out" / "resolved.yaml"), "--output_dir", again]) == 0
     losses = [
-        [e["loss"] for e in json.loads((Path(f) / "trainer_state.json").read_text())["log_history"] if "loss" in e]
+        [
+            e["loss"]
+            for e in json.loads((Path(f) / "trainer_state.json").read_text())["log_history"]
+            if "loss" in e
+        ]
         for f in (tmp_path / "out", again)
     ]
     assert losses[0] == losses[1] and len(losses[0]) == 3
@@ -98,7 +110,10 @@ def test_a_dry_run_describes_everything_and_writes_nothing(recipe, tmp_path, cap
     before = sorted(tmp_path.rglob("*"))
     path = recipe(eval_size=8, lora_modules_to_save=["lm_head"])
     before = sorted(tmp_path.rglob("*"))
-    assert main([path, "--dry_run", "--number_reduction", "reference", "--gradient_accumulation_steps", "4"]) == 0
+    assert (
+        main([path, "--dry_run", "--number_reduction", "reference", "--gradient_accumulation_steps", "4"])
+        == 0
+    )
     assert sorted(tmp_path.rglob("*")) == before
     out = capsys.readouterr().out
     document = yaml.safe_load(out)
@@ -136,14 +151,26 @@ MISTAKES = {
     "option out of range": (dict(number_loss="dist2", number_loss_kwargs={"tau": 0}), [], "tau"),
     "negative weight": (dict(number_loss_weight=-1), [], "number_loss_weight"),
     "unknown place weighting": (dict(place_weighting="floaty"), [], "float"),
-    "lm_head in LoRA": (dict(lora_target_modules=["q_proj", "lm_head"]), [], "lora_modules_to_save: [lm_head]"),
+    "lm_head in LoRA": (
+        dict(lora_target_modules=["q_proj", "lm_head"]),
+        [],
+        "lora_modules_to_save: [lm_head]",
+    ),
     "missing extends": (dict(extends="nowhere.yaml"), [], "nowhere.yaml"),
     "missing data file": (dict(dataset="nowhere.jsonl"), [], "nowhere.jsonl"),
     "missing model": (dict(model_name_or_path="./nowhere"), [], "nowhere"),
-    "missing package": (dict(model_name_or_path="package:no_such_package"), [], "pip install no-such-package"),
+    "missing package": (
+        dict(model_name_or_path="package:no_such_package"),
+        [],
+        "pip install no-such-package",
+    ),
     "no model": (dict(model_name_or_path=None), [], "model_name_or_path"),
     "no dataset": (dict(dataset=None), [], "dataset"),
-    "both flags": ({}, ["--overwrite_output_dir", "--resume_from_checkpoint", "true"], "--resume_from_checkpoint"),
+    "both flags": (
+        {},
+        ["--overwrite_output_dir", "--resume_from_checkpoint", "true"],
+        "--resume_from_checkpoint",
+    ),
     "estimate without dry run": ({}, ["--accelerate_config", "x.yaml"], "--dry_run"),
     "unknown flag": ({}, ["--learning_rat", "1e-5"], "learning_rate"),
     "label smoothing": (dict(label_smoothing_factor=0.1), [], "label_smoothing_factor"),
@@ -175,7 +202,9 @@ def test_a_tokenizer_without_digits_is_refused_before_the_model_loads(recipe, tm
     backend = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     folder = tmp_path / "wordy"
-    PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", eos_token="</s>").save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", eos_token="</s>").save_pretrained(
+        folder
+    )
     (folder / "config.json").write_text((model_folder / "config.json").read_text())
     assert "no number tokens" in mistake(capsys, [recipe(model_name_or_path=str(folder))])
 
@@ -220,20 +249,37 @@ def test_resume_without_a_checkpoint_starts_and_says_so(recipe, tmp_path, caplog
 
 def run_command(*arguments):
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, cwd=Path(__file__).parents[1], env=os.environ
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        env=os.environ,
     )
 
 
 def test_a_step_raises_no_deprecation_warning(recipe):
     done = run_command(
-        "-W", "error::FutureWarning", "-W", "error::DeprecationWarning", "-m", "numsft.run", recipe(max_steps=1)
+        "-W",
+        "error::FutureWarning",
+        "-W",
+        "error::DeprecationWarning",
+        "-m",
+        "numsft.run",
+        recipe(max_steps=1),
     )
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_accelerate_launch_shows_the_message_above_its_own_trace(recipe):
     launched = run_command(
-        "-m", "accelerate.commands.launch", "--num_processes", "1", "--cpu", "-m", "numsft.run", recipe(learning_rat=1)
+        "-m",
+        "accelerate.commands.launch",
+        "--num_processes",
+        "1",
+        "--cpu",
+        "-m",
+        "numsft.run",
+        recipe(learning_rat=1),
     )
     assert launched.returncode != 0
     assert re.search(r"^error: .*learning_rate", launched.stderr, re.MULTILINE)

@@ -137,7 +137,7 @@ def test_every_token_loss_is_the_same_under_accumulation(tmp_path, name):
 
 
 def test_reference_reduction_grows_with_the_accumulation_steps_as_the_published_code(tmp_path):
-    """Each micro-batch adds its own mean over digits and classes: four micro-batches weigh about four times one."""
+    """Each micro-batch adds its own mean over digits and classes: four of them weigh four times one."""
     dataset = sums_dataset(4).select([0] * 8)  # equal rows, so that every micro-batch has the same mean
     settings = dict(dataset=dataset, number_reduction="reference", number_loss_weight=1.0)
     _, (whole,) = train_recorded(tiny_trainer(tmp_path / "whole", **settings))
@@ -153,7 +153,8 @@ def test_reference_reduction_grows_with_the_accumulation_steps_as_the_published_
 
 
 def test_a_last_partial_accumulation_is_a_step_of_its_own_size(tmp_path):
-    # transformers#38837: the last, shorter accumulation used to be divided by the full number of micro-batches.
+    # transformers#38837: the last, shorter accumulation used to be divided by the full number of
+    # micro-batches.
     dataset = sums_dataset(10)
     trainer = tiny_trainer(
         tmp_path / "cut",
@@ -174,11 +175,13 @@ def test_a_last_partial_accumulation_is_a_step_of_its_own_size(tmp_path):
 
 
 def test_ntil_that_scales_itself_depends_on_the_micro_batch(tmp_path):
-    """Its factor is the micro-batch's own CE / NTIL, as published: that is why self_scale is off by default."""
+    """Its factor is the micro-batch's own CE / NTIL, as published: so self_scale is off by default."""
     settings = dict(number_loss="ntil", number_loss_weight=1.0, number_loss_kwargs={"self_scale": True})
     _, (whole,) = train_recorded(tiny_trainer(tmp_path / "whole", **settings))
     _, (cut,) = train_recorded(
-        tiny_trainer(tmp_path / "cut", per_device_train_batch_size=2, gradient_accumulation_steps=4, **settings)
+        tiny_trainer(
+            tmp_path / "cut", per_device_train_batch_size=2, gradient_accumulation_steps=4, **settings
+        )
     )
     assert whole["number_loss"] == pytest.approx(whole["token_loss"], rel=1e-4)
     assert abs(cut["grad_norm"] - whole["grad_norm"]) > 1e-2 * whole["grad_norm"]

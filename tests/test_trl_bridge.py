@@ -1,4 +1,4 @@
-"""The head inside real architectures, against the model's own logits; and the contract with TRL and transformers."""
+"""The head inside real architectures against their own logits; the contract with TRL and transformers."""
 
 import inspect
 

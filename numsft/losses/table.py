@@ -1,4 +1,4 @@
-"""The README's table of losses, made from the two dicts: `python -m numsft.losses.table README.md` rewrites it."""
+"""The README's table of losses; `python -m numsft.losses.table README.md` rewrites it from the two dicts."""
 
 from __future__ import annotations
 
