@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from numsft.liger import cross_entropy_gradient_, has_gradient_kernel
 from numsft.losses.base import NumberLevelLoss
 from numsft.losses.emo import cosines, earth_mover, inverse_lengths
 from numsft.microbatch import HeadBatch
@@ -173,9 +174,8 @@ class _ChunkedHead(torch.autograd.Function):
         grads, ctx.grads = ctx.grads, None
         if grads is None:
             raise RuntimeError(
-                "The head's gradient was handed over already: a second backward pass through the "
-                "same loss is not "
-                "supported; run the forward pass again."
+                "The head's gradient was handed over already: a second backward pass through the same loss "
+                "is not supported; run the forward pass again."
             )
         factor = grad_loss if ctx.late_scale is None else grad_loss * ctx.late_scale
         # On a CPU reading the factor costs nothing and skips a pass over the head's gradient.
@@ -229,6 +229,7 @@ class _Run:
         self.loss = hidden.new_zeros((), dtype=self.stat)
         self.sums = hidden.new_zeros(len(SUM_NAMES), dtype=torch.float64)
         self.ce_sum = hidden.new_zeros((), dtype=self.stat)
+        self.kernel = transform.is_identity and has_gradient_kernel(hidden.device)
         self.buffer: Tensor | None = None
         self.cosine_buffer: Tensor | None = None
         self.cost = weight if cost_embedding is None else cost_embedding.to(hidden.device)
@@ -448,6 +449,12 @@ class _Run:
         model's scaling and capping.
         """
         columns = self.batch.token_ids.expand_as(d_columns)
+        if self.kernel and moved is None:
+            cross_entropy_gradient_(logits, labels)  # q - y
+            logits.mul_(d_lse[:, None])
+            logits.scatter_add_(1, labels[:, None], (d_label + d_lse)[:, None].to(logits.dtype))
+            logits.scatter_add_(1, columns, d_columns.to(logits.dtype))
+            return
         for i in range(0, len(logits), tile):
             part = slice(i, i + tile)
             z = logits[part]

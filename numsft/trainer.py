@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,8 +17,10 @@ from trl import SFTTrainer  # type: ignore[attr-defined]
 
 from numsft import hub
 from numsft.config import NumSFTConfig
-from numsft.errors import UserError
+from numsft.errors import RunError, UserError
+from numsft.faults import find_rows
 from numsft.head import SUM_NAMES
+from numsft.liger import use_layer_kernels
 from numsft.metrics import MetricSums, summarise
 from numsft.microbatch import StepCounts, count_step, head_batch
 from numsft.numerals import IGNORED, NumberVocab
@@ -28,7 +31,6 @@ from numsft.trl_bridge import (
     base_model_of,
     check_head,
     frozen_cost_embedding,
-    use_liger_layers,
     without_peft_warning,
 )
 
@@ -91,13 +93,14 @@ class NumSFTTrainer(SFTTrainer):
         attach_head(base_model_of(self.model))
         wants_cost = self.objective.token_loss.needs_cost_embedding
         self._cost_embedding = frozen_cost_embedding(self.model) if wants_cost else None
-        if args.liger_layer_kernels and not use_liger_layers(self.model):
+        if args.liger_layer_kernels and not use_layer_kernels(base_model_of(self.model)):
             logger.warning("No GPU here: Liger's layer kernels are left off.")
 
         self.card = hub.CardFacts()
         device = self.accelerator.device
         self._sums = {"train": MetricSums(device), "eval": MetricSums(device)}
         self._counts: StepCounts | None = None
+        self._last_sums = torch.zeros(len(SUM_NAMES))
         self._warned_of_low_logit = False
 
     # One optimiser step.
@@ -158,7 +161,7 @@ class NumSFTTrainer(SFTTrainer):
             extra["aux_loss"] = router.detach()
 
         assert call.sums is not None
-        head_sums = call.sums
+        head_sums = self._last_sums = call.sums
         denominator: Tensor | float = batch.number_count
         if self.objective.reduction == "reference" and training:
             head_sums = head_sums.clone()
@@ -171,6 +174,26 @@ class NumSFTTrainer(SFTTrainer):
             return loss
         with torch.no_grad():
             return loss, model(**model_inputs)
+
+    def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
+        """Train on a micro-batch; a loss that is not finite stops the run before the weights are touched."""
+        loss: Tensor = super().training_step(model, inputs, *args, **kwargs)
+        # The Trainer reads the loss here anyway, to keep NaN out of its log.
+        if not torch.isfinite(loss):
+            raise RunError(self._non_finite(inputs))
+        return loss
+
+    def _non_finite(self, inputs: dict[str, Any]) -> str:
+        sums = dict(zip(SUM_NAMES, self._last_sums.tolist(), strict=True))
+        broken = [name for name in ("token_loss", "number_loss") if not math.isfinite(sums[name])]
+        term = " and the ".join(name.replace("_", " ") for name in broken) or "gradient's scale"
+        rows = find_rows(self.train_dataset, inputs)
+        shown = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "") if rows else "not known"
+        return (
+            f"The {term} of optimiser step {self.state.global_step + 1} is not finite, in rows {shown} of the "
+            "prepared training data: the weights were not updated with it and the last checkpoint is intact; "
+            "look at those rows, or lower learning_rate or number_loss_weight."
+        )
 
     # Logs.
 
@@ -231,8 +254,9 @@ class NumSFTTrainer(SFTTrainer):
         if metrics["digit_logit"] < _LOW_LOGIT:
             self._warned_of_low_logit = True
             logger.warning(
-                "The mean raw digit logit is %.2f, below %g: %r depends on the absolute level of the logits and "
-                "can push the right digit down there; see `python -m numsft.diagnose`, `detach_weight`, `level`.",
+                "The mean raw digit logit is %.2f, below %g: %r depends on the absolute level of the logits "
+                "and can push the right digit down there; see `python -m numsft.diagnose`, and the options "
+                "`level` and `detach_weight`.",
                 metrics["digit_logit"],
                 _LOW_LOGIT,
                 loss.name,

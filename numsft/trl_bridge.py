@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
@@ -177,9 +176,10 @@ class _whole_parameters(AbstractContextManager[tuple[Tensor, Tensor | None]]):
             # The head is an FSDP2 unit of its own. `full_tensor()` would give its gradient to a copy.
             head.unshard()
             self._unsharded = True
-        self._gather = maybe_gather_lm_head_ctx(head.weight, getattr(head, "bias", None))
+        bias: Any = getattr(head, "bias", None)
+        self._gather = maybe_gather_lm_head_ctx(head.weight, bias)
         self._gather.__enter__()
-        return head.weight, getattr(head, "bias", None)
+        return head.weight, bias
 
     def __exit__(self, *exc: Any) -> None:
         self._gather.__exit__(*exc)
@@ -195,18 +195,3 @@ def _router_loss(model: Any, router_logits: Any, attention_mask: Tensor | None) 
     return load_balancing_loss_func(
         router_logits, config.num_experts, config.num_experts_per_tok, attention_mask
     )
-
-
-def use_liger_layers(model: PreTrainedModel | PeftModel) -> bool:
-    """Swap in Liger's RMSNorm, RoPE and SwiGLU kernels on this model; return whether they were applied.
-
-    Its cross-entropies stay off: the chunked head is the loss. On a machine without a GPU nothing is done.
-    """
-    if not torch.cuda.is_available():
-        return False
-    from liger_kernel.transformers import _apply_liger_kernel_to_instance
-
-    _apply_liger_kernel_to_instance(
-        model=base_model_of(model), cross_entropy=False, fused_linear_cross_entropy=False
-    )
-    return True

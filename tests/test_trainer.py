@@ -11,6 +11,7 @@ from tiny import tiny_llama, tiny_tokenizer
 from trl import SFTConfig, SFTTrainer
 
 from numsft import NumberVocab, NumSFTConfig, NumSFTTrainer, number_loss
+from numsft.errors import RunError
 from numsft.losses import NUMBER_LOSSES, TOKEN_LOSSES
 
 CUTS = {"4x2": (4, 2), "2x4": (2, 4), "1x8": (1, 8)}
@@ -392,3 +393,34 @@ def test_a_low_digit_logit_is_warned_of_once(tmp_path, caplog):
     caplog.clear()
     train_recorded(tiny_trainer(tmp_path / "ntl", number_loss="ntl_was"))
     assert "mean raw digit logit" not in caplog.text
+
+
+@pytest.mark.parametrize("packing", [False, True], ids=["padded", "packed"])
+def test_a_non_finite_loss_stops_the_run_and_names_term_step_and_rows(tmp_path, packing):
+    rows = sums_dataset(8)
+    trainer = tiny_trainer(
+        tmp_path,
+        dataset=rows.map(
+            lambda row, i: {"completion": "Z9" if i == 5 else row["completion"]}, with_indices=True
+        ),
+        per_device_train_batch_size=1 if packing else 2,
+        packing=packing,
+        max_length=24,
+        max_steps=4,
+        save_strategy="steps",
+        save_steps=1,
+    )
+    (bad,) = tiny_tokenizer()("Z")["input_ids"]
+    with torch.no_grad():
+        trainer.model.model.embed_tokens.weight[bad] = float("nan")
+    guilty = [i for i, row in enumerate(trainer.train_dataset["input_ids"]) if bad in row]
+    with pytest.raises(RunError) as stopped:
+        trainer.train()
+    weights = [p for n, p in trainer.model.named_parameters() if n != "model.embed_tokens.weight"]
+    assert all(p.isfinite().all() for p in weights), "the broken step must not reach the weights"
+    message = str(stopped.value)
+    step = trainer.state.global_step + 1
+    assert f"step {step} is not finite" in message and "token loss and the number loss" in message
+    named = {int(n) for n in message.split("rows ")[1].split(" of the prepared")[0].split(", ")}
+    assert set(guilty) <= named and len(named) <= 2
+    assert (tmp_path / f"checkpoint-{step - 1}").is_dir()
