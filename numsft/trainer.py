@@ -177,7 +177,7 @@ class NumSFTTrainer(SFTTrainer):
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         """Train on a micro-batch; a loss that is not finite stops the run before the weights are touched."""
-        loss: Tensor = super().training_step(model, inputs, *args, **kwargs)
+        loss: Tensor = super().training_step(model, inputs, *args, **kwargs)  # type: ignore[no-untyped-call]
         # The Trainer reads the loss here anyway, to keep NaN out of its log.
         if not torch.isfinite(loss):
             raise RunError(self._non_finite(inputs))
@@ -190,8 +190,8 @@ class NumSFTTrainer(SFTTrainer):
         rows = find_rows(self.train_dataset, inputs)
         shown = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "") if rows else "not known"
         return (
-            f"The {term} of optimiser step {self.state.global_step + 1} is not finite, in rows {shown} of the "
-            "prepared training data: the weights were not updated with it and the last checkpoint is intact; "
+            f"The {term} of optimiser step {self.state.global_step + 1} is not finite, in rows {shown} "
+            "of the prepared training data: the weights were not updated with it and the last checkpoint is intact; "
             "look at those rows, or lower learning_rate or number_loss_weight."
         )
 

@@ -406,7 +406,7 @@ def test_a_non_finite_loss_stops_the_run_and_names_term_step_and_rows(tmp_path, 
         per_device_train_batch_size=1 if packing else 2,
         packing=packing,
         max_length=24,
-        max_steps=4,
+        max_steps=8,
         save_strategy="steps",
         save_steps=1,
     )
