@@ -191,7 +191,8 @@ class NumSFTTrainer(SFTTrainer):
         shown = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "") if rows else "not known"
         return (
             f"The {term} of optimiser step {self.state.global_step + 1} is not finite, in rows {shown} "
-            "of the prepared training data: the weights were not updated with it and the last checkpoint is intact; "
+            "of the prepared training data: the weights were not updated with it and the last "
+            "checkpoint is intact; "
             "look at those rows, or lower learning_rate or number_loss_weight."
         )
 
