@@ -81,7 +81,8 @@ def model_card(trainer: NumSFTTrainer, facts: CardFacts) -> str:
     name = Path(trainer.args.hub_model_id or str(trainer.args.output_dir)).name
     kind = "LoRA adapter" if adapter else "fine-tuned model"
     lines = ["---", *_yaml_lines(header), "---", "", f"# {name}", ""]
-    lines += [f"A {kind} of `{base}`, trained with a digit-aware loss by numsft (TRL, PEFT)."]
+    of_base = f" of `{base}`" if base else ""
+    lines += [f"A {kind}{of_base}, trained with a digit-aware loss by numsft (TRL, PEFT)."]
     lines += [facts.base_note] if facts.base_note else []
     lines += ["", "## Objective", "", "One optimiser step minimises"]
     lines += objective_lines(trainer.objective, len(trainer.vocab.token_ids) or None)
@@ -140,7 +141,7 @@ def _loading(adapter: bool, base: str | None, trainer: NumSFTTrainer) -> list[st
             "from peft import AutoPeftModelForCausalLM",
             "from transformers import AutoTokenizer",
             "",
-            f'model = AutoPeftModelForCausalLM.from_pretrained("{here}")  # fetches {base}',
+            f'model = AutoPeftModelForCausalLM.from_pretrained("{here}")  # with its base, {base}',
             f'tokenizer = AutoTokenizer.from_pretrained("{here}")',
         ]
     else:

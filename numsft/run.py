@@ -132,10 +132,7 @@ def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer,
         raise UserError(
             "No parameter would be trained: set use_peft, or load a model whose weights are not frozen."
         )
-    base = data.base_model_id or name
-    for adapter in getattr(trainer.model, "peft_config", {}).values():
-        adapter.base_model_name_or_path = base
-    trainer.card.base_model = base
+    trainer.card.base_model = data.base_model_id or name
     trainer.card.dataset = data.dataset
     trainer.card.recipe = resolved_yaml(recipe)
     if data.gguf_file:
@@ -199,6 +196,8 @@ def train(recipe: Recipe, trainer: NumSFTTrainer, datasets: Datasets, checkpoint
     trainer.save_state()
     if recipe.training.push_to_hub:
         trainer.push_to_hub()
+    if recipe.training.merge:
+        _save_merged(trainer)
     _say(trainer, "\n".join([*lines, "", f"saved in {recipe.training.output_dir}"]))
 
 
@@ -304,6 +303,23 @@ def _compare_with_earlier(recipe: Recipe, earlier: Path) -> None:
         )
     if diff.other:
         logger.warning("Changed since the checkpoint: %s", changes_text(diff.other))
+
+
+def _save_merged(trainer: NumSFTTrainer) -> None:
+    """Save the model with the adapter merged into it in `merged/`, beside the adapter."""
+    from peft import PeftModel
+
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if not isinstance(model, PeftModel):
+        logger.warning("merge is left out: the whole model was trained, there is no adapter to merge.")
+    elif trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+        logger.warning(
+            "merge is left out: the model is sharded; load the adapter in one process and merge there."
+        )
+    elif trainer.is_world_process_zero():
+        folder = Path(str(trainer.args.output_dir)) / "merged"
+        model.merge_and_unload(safe_merge=True).save_pretrained(folder)
+        trainer.processing_class.save_pretrained(folder)
 
 
 def _score_held_out(trainer: NumSFTTrainer, datasets: Datasets, first_number: bool) -> Any:

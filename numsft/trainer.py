@@ -31,6 +31,7 @@ from numsft.trl_bridge import (
     base_model_of,
     check_head,
     frozen_cost_embedding,
+    named_base,
     without_peft_warning,
 )
 
@@ -274,7 +275,8 @@ class NumSFTTrainer(SFTTrainer):
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         # PEFT writes its own stub of a card into every folder that it saves to; ours replaces it.
-        super()._save(output_dir, state_dict)
+        with named_base(self.model, self.card.base_model, output_dir or str(self.args.output_dir)):
+            super()._save(output_dir, state_dict)
         hub.write_model_card(self, output_dir)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import functools
+import json
 import types
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from peft import PeftModel
@@ -52,6 +54,26 @@ def without_peft_warning() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
         yield
+
+
+@contextmanager
+def named_base(model: Any, name: str | None, folder: str) -> Iterator[None]:
+    """Have an adapter saved in `folder` name `name` as its base.
+
+    PEFT looks the base's name up on the Hub while it saves, to see whether the vocabulary was resized. It was
+    not, so the name is kept from it and written afterwards: a run without a network stays without one.
+    """
+    adapters = list(model.peft_config.values()) if name and isinstance(model, PeftModel) else []
+    for adapter in adapters:
+        adapter.base_model_name_or_path = None
+    yield
+    for adapter in adapters:
+        adapter.base_model_name_or_path = name
+    for path in Path(folder).glob("**/adapter_config.json") if adapters else ():
+        if path.parent == Path(folder) or path.parent.name in model.peft_config:
+            config = json.loads(path.read_text(encoding="utf-8"))
+            config["base_model_name_or_path"] = name
+            path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def check_head(model: PreTrainedModel | PeftModel, largest_number_id: int | None) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from peft import PeftModel
 from tiny import tiny_llama, tiny_tokenizer
@@ -98,6 +99,27 @@ def test_the_resolved_recipe_runs_again_to_the_same_losses(recipe, tmp_path):
         for f in (tmp_path / "out", again)
     ]
     assert losses[0] == losses[1] and len(losses[0]) == 3
+
+
+def test_a_merged_model_gives_the_adapters_logits(recipe, tmp_path, model_folder):
+    assert main([recipe(merge=True, learning_rate=1e-2)]) == 0
+    ids = torch.tensor([tiny_tokenizer()("12+3=")["input_ids"]])
+    adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model_folder), tmp_path / "out")
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "merged")
+    base = AutoModelForCausalLM.from_pretrained(model_folder)
+    torch.testing.assert_close(merged(ids).logits, adapted(ids).logits, rtol=1e-4, atol=1e-5)
+    assert (merged(ids).logits - base(ids).logits).abs().max() > 1e-4
+
+
+def test_the_base_an_adapter_names_is_the_recipes(recipe, tmp_path):
+    path = recipe(base_model_id="somebody/some-model", save_strategy="steps", save_steps=3)
+    # Without a network, PEFT's look-up of that name would warn.
+    done = run_command("-W", "error::UserWarning:peft", "-m", "numsft.run", path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for folder in (tmp_path / "out", tmp_path / "out" / "checkpoint-3"):
+        config = json.loads((folder / "adapter_config.json").read_text())
+        assert config["base_model_name_or_path"] == "somebody/some-model"
+        assert "base_model: somebody/some-model" in (folder / "README.md").read_text()
 
 
 def test_full_fine_tuning_saves_a_model_that_loads(recipe, tmp_path):
