@@ -16,8 +16,8 @@ def checkpoint_to_resume(recipe: Recipe) -> str | None:
     """Return the checkpoint to go on from, None to start from the beginning.
 
     Raises:
-        UserError: For an output folder whose checkpoints nothing is said about, a checkpoint that is not there or
-            damaged, or a recipe that the earlier run cannot be continued with.
+        UserError: Where nothing is said about checkpoints that are there, where the one named is missing or
+            damaged, or where the earlier run cannot be continued with this recipe.
     """
     training = recipe.training
     output_dir, wanted = Path(str(training.output_dir)), str(training.resume_from_checkpoint or "")
