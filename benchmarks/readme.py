@@ -24,8 +24,8 @@ def head_table(head: dict[str, Any]) -> str:
         )
     note = (
         f"V = {setup['vocab']:,}, H = {setup['hidden']}, {setup['tokens']:,} tokens, {setup['dtype']}, "
-        f"{setup['runs']} interleaved runs in fresh processes on {where['device']} with {where['threads']} threads "
-        f"(`{HEAD.relative_to(ROOT)}`)."
+        f"{setup['runs']} interleaved runs, each in a fresh process, {where['threads']} threads of "
+        f"{where['device']} (`{HEAD.relative_to(ROOT)}`)."
     )
     return "\n".join([*rows, "", note])
 
