@@ -287,6 +287,19 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def summary(figures: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, Any]]:
+    """Return each contender's medians and spread, and its head: the medians less the backbone's."""
+    medians: dict[str, dict[str, Any]] = {
+        name: {key: spread([run[key] for run in runs]) for key in ("seconds", "cpu_seconds", "peak_mib")}
+        for name, runs in figures.items()
+    }
+    for name, entry in medians.items():
+        for key, head in (("seconds", "head_seconds"), ("peak_mib", "head_mib")):
+            base = 0.0 if name in PRODUCTS else medians["backbone"][key]["median"]
+            entry[head] = entry[key]["median"] - base
+    return medians
+
+
 def main() -> None:
     """Measure one contender in this process, or all of them in processes of their own."""
     args = parse()
@@ -309,30 +322,23 @@ def main() -> None:
         for key in "vocab hidden tokens rows digit_share prompt_share dtype device threads seed steps".split()
     }
     options = [f"--{key.replace('_', '-')}={value}" for key, value in setup.items()]
-    figures = interleave(
+    # Written after every round, so that a measurement that is cut short is not lost.
+    for figures in interleave(
         names, args.runs, lambda name: run_fresh(__file__, [f"--contender={name}", *options])
-    )
-
-    medians: dict[str, dict[str, Any]] = {
-        name: {key: spread([run[key] for run in runs]) for key in ("seconds", "cpu_seconds", "peak_mib")}
-        for name, runs in figures.items()
-    }
-    for name, entry in medians.items():
-        for key, head in (("seconds", "head_seconds"), ("peak_mib", "head_mib")):
-            base = 0.0 if name in PRODUCTS else medians["backbone"][key]["median"]
-            entry[head] = entry[key]["median"] - base
-    found = ratios(figures)
+    ):
+        medians = summary(figures)
+        found = ratios(figures)
+        if args.output:
+            args.output.parent.mkdir(parents=True, exist_ok=True)
+            result = {
+                "setup": setup | {"runs": len(figures[names[0]])},
+                "environment": environment(device, args.threads),
+                "medians": medians,
+                "ratios": found,
+                "runs": figures,
+            }
+            args.output.write_text(json.dumps(result, indent=2) + "\n")
     print_report(medians, found)
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        result = {
-            "setup": setup | {"runs": args.runs},
-            "environment": environment(device, args.threads),
-            "medians": medians,
-            "ratios": found,
-            "runs": figures,
-        }
-        args.output.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +139,8 @@ def run_fresh(script: str, arguments: Sequence[str]) -> dict[str, Any]:
 
 def interleave(
     names: Sequence[str], runs: int, run: Callable[[str], dict[str, float]]
-) -> dict[str, list[dict[str, float]]]:
-    """Run every contender once a round, every second round backwards; return its figures by round."""
+) -> Iterator[dict[str, list[dict[str, float]]]]:
+    """Run every contender once a round, every second round backwards; yield all figures after each round."""
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for index in range(runs):
         for name in names if index % 2 == 0 else reversed(names):
@@ -148,7 +148,7 @@ def interleave(
             figures[name].append(figure)
             said = ", ".join(f"{key} {value:.4g}" for key, value in figure.items())
             print(f"round {index + 1}/{runs}  {name:24} {said}", file=sys.stderr, flush=True)
-    return figures
+        yield figures
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

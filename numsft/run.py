@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from numsft.errors import RunError, UserError
 from numsft.recipes import (
     Recipe,
-    changes_text,
-    diff_recipes,
     load_recipe,
     resolved_yaml,
     split_arguments,
     write_resolved,
 )
+from numsft.resume import checkpoint_to_resume
 
 if TYPE_CHECKING:
     from numsft.data import Datasets
@@ -75,7 +74,7 @@ def run(recipe: Recipe, flags: RunFlags) -> None:
         dry_run(recipe, flags)
         return
     output_dir = Path(str(recipe.training.output_dir))
-    checkpoint = _checkpoint_to_resume(recipe)
+    checkpoint = checkpoint_to_resume(recipe)
     was_there = output_dir.exists()
     try:
         with _as_user_error():
@@ -250,59 +249,6 @@ def _check(recipe: Recipe) -> None:
             "says what to do "
             "with the checkpoints in the output folder."
         )
-
-
-def _checkpoint_to_resume(recipe: Recipe) -> str | None:
-    """Return the checkpoint to go on from, None to start; refuse an output folder that says neither."""
-    from numsft.checkpoints import checkpoints, damage, newest_sound
-
-    training = recipe.training
-    output_dir, wanted = Path(str(training.output_dir)), str(training.resume_from_checkpoint or "")
-    if output_dir.exists() and not output_dir.is_dir():
-        raise UserError(f"output_dir {output_dir} is a file: name a folder.")
-    if wanted.lower() in ("", "false"):
-        if checkpoints(output_dir) and not training.overwrite_output_dir:
-            raise UserError(
-                f"output_dir {output_dir} has checkpoints of an earlier run: give "
-                "--resume_from_checkpoint true to continue it, or --overwrite_output_dir to delete them."
-            )
-        return None
-    found: Path | None
-    if wanted.lower() == "true":
-        found, skipped = newest_sound(output_dir)
-        for line in skipped:
-            logger.warning(line)
-        if found is None:
-            logger.warning("No sound checkpoint in %s: starting from the beginning.", output_dir)
-            return None
-    else:
-        found = Path(wanted)
-        if not found.is_dir():
-            raise UserError(
-                f"resume_from_checkpoint {found} is not a folder: name a checkpoint, or true for the newest."
-            )
-        reason = damage(found)
-        if reason:
-            raise UserError(
-                f"resume_from_checkpoint {found} is damaged ({reason}): name another, or true for the newest "
-                "sound one."
-            )
-    _compare_with_earlier(recipe, found.parent / "resolved.yaml")
-    return str(found)
-
-
-def _compare_with_earlier(recipe: Recipe, earlier: Path) -> None:
-    if not earlier.is_file():
-        logger.warning("%s is missing: whether the recipe is still the same cannot be checked.", earlier)
-        return
-    diff = diff_recipes(load_recipe(earlier), recipe)
-    if diff.forbidden:
-        raise UserError(
-            f"The run in {earlier.parent} cannot be continued with another objective, model or data: "
-            f"{changes_text(diff.forbidden)}; restore them, or train into another output_dir."
-        )
-    if diff.other:
-        logger.warning("Changed since the checkpoint: %s", changes_text(diff.other))
 
 
 def _save_merged(trainer: NumSFTTrainer) -> None:

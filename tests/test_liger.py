@@ -10,7 +10,7 @@ import pytest
 CHECK = """
 import torch
 from numsft.liger import has_gradient_kernel
-from numsft import head
+from numsft import head_pass as head
 from numsft.objective import Objective
 from test_head import H, T, V, assert_same, both, make_batch
 

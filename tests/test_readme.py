@@ -1,5 +1,7 @@
 """What the README says is what the package does."""
 
+import importlib.util
+import json
 import re
 import sys
 import types
@@ -24,6 +26,35 @@ def block(word):
 def test_the_table_of_losses_is_in_step_with_the_code():
     text = README.read_text(encoding="utf-8")
     assert text == with_table(text), "run `python -m numsft.losses.table README.md`"
+
+
+def module_of(path):
+    """A script of the repository, as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem + "_script", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_quickstarts_output_is_the_one_in_its_results():
+    study = module_of(README.parent / "studies" / "quickstart.py")
+    results = json.loads(study.RESULTS.read_text(encoding="utf-8"))
+    text = README.read_text(encoding="utf-8")
+    assert text == study.with_output(text, results), "run `python studies/quickstart.py`"
+
+
+def test_the_quickstart_improved_the_model_on_every_seed():
+    runs = json.loads((README.parent / "studies" / "quickstart.json").read_text(encoding="utf-8"))["runs"]
+    assert len({run["seed"] for run in runs}) >= 3
+    for run in runs:
+        assert run["exact match"]["after"] >= run["exact match"]["before"] + 10, run["seed"]
+        assert run["log-MAE"]["after"] < run["log-MAE"]["before"], run["seed"]
+
+
+def test_the_heads_figures_are_the_ones_in_its_results():
+    script = module_of(README.parent / "benchmarks" / "readme.py")
+    text = README.read_text(encoding="utf-8")
+    assert text == script.with_figures(text), "run `python benchmarks/readme.py`"
 
 
 def test_the_two_changed_names_train(tmp_path):

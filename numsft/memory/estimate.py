@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from numsft.head import default_chunk_size
+from numsft.head_pass import WEIGHT_SLICE, default_chunk_size, tile_rows
 from numsft.memory.layers import backward_bytes, layer_bytes, mask_elements, norm_bytes
 from numsft.memory.moments import MemoryEstimate, Moment
 from numsft.memory.setup import Setup
@@ -20,9 +20,6 @@ _ZERO3_LIVE = (
     1_000_000_000  # stage3_max_live_parameters, in elements; also the sub-group of an optimiser step
 )
 _ZERO3_PREFETCH = 50_000_000  # stage3_prefetch_bucket_size
-_HEAD_TILE_ROWS = 256  # rows whose statistics the head forms at a time on a GPU
-_HEAD_TILE_ELEMENTS = 1 << 20  # and logits on a CPU
-_HEAD_SLICE = 1 << 14  # vocabulary rows of one product into the head's gradient
 
 
 def trained_parameters(shape: ModelShape, setup: Setup) -> int:
@@ -157,10 +154,8 @@ class _Account:
         compute, vocabulary, hidden = setup.compute_bytes, shape.vocabulary, shape.hidden
         device = torch.device(setup.device)
         chunk = min(setup.head_chunk or default_chunk_size(device, vocabulary), setup.tokens)
-        rows = max(1, _HEAD_TILE_ELEMENTS // vocabulary) if setup.device == "cpu" else _HEAD_TILE_ROWS
-        # the logits less their largest, and their exponential; before them a float32 copy where logits are
-        # narrower
-        tiles = (2 if compute == 4 else 3) * min(rows, chunk) * vocabulary * 4
+        # The softmax of a tile, and a float32 copy of its logits where they are narrower.
+        tiles = (1 if compute == 4 else 2) * min(tile_rows(device, vocabulary), chunk) * vocabulary * 4
         logits = chunk * vocabulary * compute
         rows_of_hidden = setup.tokens * hidden * setup.residual_bytes + 2 * chunk * hidden * compute
         weight_copy = self.head_size * compute if setup.autocast else 0
@@ -170,7 +165,7 @@ class _Account:
             if compute == 2:
                 gradient += max(
                     self._head_gradient() if self._head_gradient() < gradient else 0,
-                    min(vocabulary, _HEAD_SLICE) * hidden * compute,
+                    min(vocabulary, WEIGHT_SLICE) * hidden * compute,
                 )
         return logits + tiles + rows_of_hidden + weight_copy + gradient
 
