@@ -31,7 +31,7 @@ def run(seed: int, folder: str) -> dict[str, object]:
     """Run the recipe with a seed and return what it printed, in figures."""
     command = [sys.executable, "-m", "numsft.run", RECIPE, "--seed", str(seed), "--output_dir", folder]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    start = done.stdout.index("train_runtime")
+    start = done.stdout.index("train_runtime: ")
     table = done.stdout[start:].split("\nsaved in")[0].strip()
     figures = {}
     for name in ("exact match", "log-MAE", "answered"):
