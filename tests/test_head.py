@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from numsft.head import SUM_NAMES, LogitTransform, chunked_head
 from numsft.losses import NUMBER_LOSSES, TOKEN_LOSSES
@@ -192,6 +193,33 @@ def test_emo_measures_in_the_embedding_that_it_is_given():
     oracle = objective.token_loss(ce, earth_mover_distance(z, frozen, batch.labels)).sum() * batch.token_scale
     (ours,), (theirs,) = torch.autograd.grad(loss, hidden), torch.autograd.grad(oracle, hidden)
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Records the number of elements of the largest tensor that any operation returns."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        found = [t.numel() for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+        self.elements = max([self.elements, *found])
+        return result
+
+
+@pytest.mark.parametrize("token_loss", TOKEN_LOSSES)
+@pytest.mark.parametrize("name", NUMBER_LOSSES)
+def test_no_tensor_is_as_large_as_tokens_times_vocabulary(token_loss, name):
+    chunk, tokens = 4, 29
+    hidden, weight = torch.randn(T, H, requires_grad=True), torch.randn(V, H, requires_grad=True)
+    with LargestTensor() as largest:
+        loss, _ = chunked_head(
+            hidden, weight, None, make_batch(n=tokens), Objective.build(token_loss, name), chunk_size=chunk
+        )
+        loss.backward()
+    assert max(chunk * V, V * H) == largest.elements < tokens * V
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 29, 1000])

@@ -269,6 +269,17 @@ def test_resume_without_a_checkpoint_starts_and_says_so(recipe, tmp_path, caplog
     assert "starting from the beginning" in caplog.text
 
 
+def test_a_non_finite_loss_is_one_message_and_status_1(recipe, tmp_path, capsys):
+    # full fine-tuning at an absurd rate: the second step's loss is NaN
+    path = recipe(
+        use_peft=False, learning_rate=1e30, optim="sgd", max_grad_norm=0, save_strategy="steps", save_steps=1
+    )
+    assert main([path]) == 1
+    message = capsys.readouterr().err.split("error: ")[1]
+    assert "is not finite" in message and "step 2" in message and len(message.splitlines()) <= 4
+    assert (tmp_path / "out" / "checkpoint-1").is_dir()
+
+
 def run_command(*arguments):
     return subprocess.run(
         [sys.executable, *arguments],

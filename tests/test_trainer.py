@@ -198,6 +198,17 @@ def test_every_number_loss_is_the_same_packed(tmp_path, name):
     assert_gradients_equal(packed[0][0], padded[0][0], 2e-5)
 
 
+@pytest.mark.parametrize("name", TOKEN_LOSSES)
+def test_every_token_loss_is_the_same_packed(tmp_path, name):
+    padded = train_recorded(tiny_trainer(tmp_path / "padded", token_loss=name))
+    packed = train_recorded(
+        tiny_trainer(
+            tmp_path / "packed", packing=True, packing_strategy="bfd", max_length=64, token_loss=name
+        )
+    )
+    assert_gradients_equal(packed[0][0], padded[0][0], 2e-5)
+
+
 @pytest.mark.parametrize("strategy", ["bfd", "padding_free"])
 def test_packed_rows_train_like_padded_ones(tmp_path, strategy):
     # trl#1230, torchtune#2613: packed documents saw each other and predicted each other's first token.
