@@ -267,7 +267,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=5, help="rounds, each contender once a round")
-    parser.add_argument("--steps", type=int, default=1, help="timed steps a process, after the first")
+    parser.add_argument(
+        "--steps", type=int, default=1, help="timed steps a process, after the first; 0 times that one"
+    )
     parser.add_argument("--output", type=Path, help="JSON file to write")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders to run, beside the backbone")
     parser.add_argument("--vocab", type=int, default=151_936)

@@ -87,10 +87,14 @@ class Stopwatch:
         self.steps.append({"seconds": wall, "cpu_seconds": cpu, "peak_mib": self._peak.mib()})
 
     def result(self) -> dict[str, float]:
-        """Return the first step's peak, with no gradient allocated yet, and the later steps' median time."""
+        """Return the first step's peak, with no gradient allocated yet, and the later steps' median time.
+
+        Where there is only one step, its time: at many seconds a step, what a first one sets up is little.
+        """
+        timed = self.steps[1:] or self.steps
         return {
-            "seconds": statistics.median(step["seconds"] for step in self.steps[1:]),
-            "cpu_seconds": statistics.median(step["cpu_seconds"] for step in self.steps[1:]),
+            "seconds": statistics.median(step["seconds"] for step in timed),
+            "cpu_seconds": statistics.median(step["cpu_seconds"] for step in timed),
             "peak_mib": self.steps[0]["peak_mib"],
         }
 
