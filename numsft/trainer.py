@@ -249,7 +249,7 @@ class NumSFTTrainer(SFTTrainer):
         if (
             self._warned_of_low_logit
             or loss is None
-            or loss.shift_invariant
+            or not loss.depends_on_level
             or not metrics.get("digits_per_step")
         ):
             return

@@ -403,6 +403,7 @@ def test_a_low_digit_logit_is_warned_of_once(tmp_path, caplog):
     assert caplog.text.count("mean raw digit logit") == 1
     caplog.clear()
     train_recorded(tiny_trainer(tmp_path / "ntl", number_loss="ntl_was"))
+    train_recorded(tiny_trainer(tmp_path / "level", number_loss_kwargs={"level": 5.0}))
     assert "mean raw digit logit" not in caplog.text
 
 

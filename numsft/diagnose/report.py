@@ -68,11 +68,6 @@ def figures(
     return result
 
 
-def depends_on_level(loss: NumberLoss) -> bool:
-    """Whether a constant added to all digit logits changes the loss with its present options."""
-    return not loss.shift_invariant and getattr(loss, "level", None) is None
-
-
 def _loss_figures(objective: Objective, effect: LossEffect) -> dict[str, Any]:
     loss = objective.number_loss
     assert loss is not None
@@ -81,7 +76,7 @@ def _loss_figures(objective: Objective, effect: LossEffect) -> dict[str, Any]:
         "options": asdict(loss),  # type: ignore[call-overload]
         "weight": objective.weight,
         "place_weighting": objective.place_weighting if loss.unit == "digit" else "none",
-        "depends_on_level": depends_on_level(loss),
+        "depends_on_level": loss.depends_on_level,
         "value": effect.value,
         "wrong_way": effect.wrong_way,
         "wrong_way_combined": effect.wrong_way_combined,
@@ -102,7 +97,7 @@ def _map_figures(one: DigitMap | None) -> dict[str, Any] | None:
 def _warnings(result: dict[str, Any], loss: NumberLoss | None) -> list[str]:
     warnings = []
     level = result["digit_logit"]["mean"]
-    if loss is not None and depends_on_level(loss) and level < LEAST_LEVEL:
+    if loss is not None and loss.depends_on_level and level < LEAST_LEVEL:
         remedy = "set its option `level`, or " if hasattr(loss, "level") else ""
         warnings.append(
             f"the mean digit logit is {level:.2f}, below {LEAST_LEVEL:g}, where {loss.name} can push the "

@@ -60,6 +60,11 @@ class NumberLoss:
     source: ClassVar[str]
 
     @property
+    def depends_on_level(self) -> bool:
+        """Whether a constant added to all number logits changes the loss with its present options."""
+        return not self.shift_invariant
+
+    @property
     def needs_log_mass(self) -> bool:
         """Whether the call wants `log_mass [M]`: log of the full softmax's mass on the number tokens."""
         return False

@@ -59,6 +59,11 @@ class DEL(NumberLoss):
         check_flag(self, "detach_weight")
         check_option(self, "level", self.level is None or is_number(self.level), "a finite number or null")
 
+    @property
+    def depends_on_level(self) -> bool:
+        """Whether `level` is unset."""
+        return self.level is None
+
     def terms(self, logits: Tensor, classes: Tensor, values: Tensor, log_mass: Tensor) -> Tensor:
         """Return R at each position, `[M]`."""
         weight = logits.softmax(-1)
