@@ -208,15 +208,8 @@ def dry_run(recipe: Recipe, flags: RunFlags) -> None:
         lines = memory_lines(recipe, flags)
     else:
         with tempfile.TemporaryDirectory() as scratch, _as_user_error():
-            resolved = resolved_yaml(recipe)
             trainer, datasets = build(recipe, output_dir=scratch)
             lines = report_lines(trainer, recipe, preflight_lines(trainer, datasets))
-            recipe.training.output_dir = (
-                str(recipe.values["output_dir"]) if "output_dir" in recipe.values else ""
-            )
-            print(resolved, end="")
-            print("\n".join(f"# {line}" for line in lines))
-            return
     print(resolved_yaml(recipe), end="")
     print("\n".join(f"# {line}" for line in lines))
 
