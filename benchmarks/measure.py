@@ -12,6 +12,7 @@ import ctypes
 import gc
 import importlib.metadata
 import json
+import multiprocessing
 import platform
 import statistics
 import subprocess
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +56,13 @@ class PeakMemory:
 
     def mib(self) -> float:
         """Return the peak so far, MiB above the start."""
+        return self.total_mib() - self.before / MIB
+
+    def total_mib(self) -> float:
+        """Return the peak so far, MiB in all: of the process on a CPU, of torch's tensors on CUDA."""
         if self.device.type == "cuda":
-            return (torch.cuda.max_memory_allocated(self.device) - self.before) / MIB
-        return (_proc_status("VmHWM") - self.before) / MIB
+            return torch.cuda.max_memory_allocated(self.device) / MIB
+        return _proc_status("VmHWM") / MIB
 
 
 def _proc_status(name: str) -> int:
@@ -84,7 +90,8 @@ class Stopwatch:
         """End a step."""
         self._synchronize()
         wall, cpu = time.perf_counter() - self._began[0], time.process_time() - self._began[1]
-        self.steps.append({"seconds": wall, "cpu_seconds": cpu, "peak_mib": self._peak.mib()})
+        peak = {"peak_mib": self._peak.mib(), "total_mib": self._peak.total_mib()}
+        self.steps.append({"seconds": wall, "cpu_seconds": cpu} | peak)
 
     def result(self) -> dict[str, float]:
         """Return the first step's peak, with no gradient allocated yet, and the later steps' median time.
@@ -124,6 +131,76 @@ def time_trainer(trainer: Trainer) -> Stopwatch:
     trainer.add_callback(_StopBeforeOptimizer(watch))
     trainer.train()
     return watch
+
+
+class _StopAfterOptimizer(TrainerCallback):
+    def __init__(self, watch: Stopwatch, turns: Connection) -> None:
+        self.watch = watch
+        self.turns = turns
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        self.watch.stop()
+        self.turns.send(self.watch.steps[-1])
+
+
+def train_by_turns(trainer: Trainer, turns: Connection) -> None:
+    """Train; wait for a word on `turns` before each step, and answer with what the whole step took."""
+    watch = Stopwatch(trainer.args.device)
+    fetch = trainer.get_batch_samples
+
+    def wait_and_fetch(*args: Any, **kwargs: Any) -> Any:
+        turns.recv()
+        watch.start()
+        return fetch(*args, **kwargs)
+
+    trainer.get_batch_samples = wait_and_fetch
+    trainer.add_callback(_StopAfterOptimizer(watch, turns))
+    trainer.train()
+
+
+def take_turns(
+    names: Sequence[str], steps: int, work: Callable[..., None], *arguments: Any
+) -> dict[str, list[dict[str, float]]]:
+    """Start a fresh process a contender, all alive at once, and let them step in turn, one at a time.
+
+    The steps that are compared then lie seconds apart, and a model is loaded once a contender, not once a
+    step. Every second turn goes backwards.
+
+    Args:
+        names: The contenders.
+        steps: Steps of each; the first, which sets up, is not returned.
+        work: Called in each process as `work(name, turns, *arguments)`; ends in `train_by_turns`.
+        arguments: What `work` takes beside, picklable.
+
+    Raises:
+        RuntimeError: If a contender's process ended early.
+    """
+    context = multiprocessing.get_context("spawn")
+    figures: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    processes, turns = [], {}
+    try:
+        for name in names:
+            turns[name], theirs = context.Pipe()
+            processes.append(context.Process(target=work, args=(name, theirs, *arguments), daemon=True))
+            processes[-1].start()
+            theirs.close()  # so that a process that dies is the pipe's end, not silence
+        for index in range(steps):
+            for name in names if index % 2 == 0 else reversed(names):
+                try:
+                    turns[name].send("step")
+                    figure = turns[name].recv()
+                except (EOFError, OSError):
+                    raise RuntimeError(
+                        f"The process of {name} ended early: its error stands above."
+                    ) from None
+                if index:
+                    figures[name].append(figure)
+                print(f"step {index}  {name:24} {figure['seconds']:.3f} s", file=sys.stderr, flush=True)
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+    return figures
 
 
 def run_fresh(script: str, arguments: Sequence[str]) -> dict[str, Any]:

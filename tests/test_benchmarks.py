@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from tiny import tiny_llama, tiny_tokenizer
+
 ROOT = Path(__file__).resolve().parent.parent
 TOY = "--runs 1 --vocab 512 --hidden 32 --tokens 64 --threads 1 --device cpu".split()
 
@@ -41,3 +44,50 @@ def test_head_ratio_takes_the_backbone_off_both_sides(tmp_path):
     expected = (peak["numsft_ce_del"] - peak["backbone"]) / (peak["full_ce_del"] - peak["backbone"])
     assert result["ratios"]["memory numsft CE+DEL / full logits"]["ratio"] == expected
     assert result["setup"]["prompt_share"] == 0.5
+
+
+@pytest.mark.slow
+def test_step_benchmark_pairs_the_steps_of_every_contender(tmp_path):
+    tokenizer = tiny_tokenizer()
+    tiny_llama().save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    output = tmp_path / "step.json"
+    script = str(ROOT / "benchmarks" / "step.py")
+    toy = "--pairs 2 --tokens 64 --rows 2 --threads 1 --device cpu --prompt-share 0.5 --adapters lora".split()
+    command = [sys.executable, script, *toy, "--model", str(tmp_path / "model"), "--output", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    result = json.loads(output.read_text())
+    steps = result["steps"]["lora"]
+    assert set(steps) == {
+        "trl_ce",
+        "numsft_ce",
+        "numsft_del",
+        "trl_compute_loss_func",
+        "hf_full_logits_del",
+        "hf_full_logits_ntloss",
+    }
+    assert all(len(figures) == 2 for figures in steps.values())  # the first step, which sets up, is left out
+    for entry in result["ratios"]:
+        pairs = [
+            a["seconds"] / b["seconds"]
+            for a, b in zip(steps["numsft_del"], steps[entry["theirs"]], strict=True)
+        ]
+        assert entry["seconds"] == {
+            "median": pytest.approx(sum(pairs) / 2),
+            "min": min(pairs),
+            "max": max(pairs),
+        }
+        assert "bound" not in entry  # the bounds are for rows without a masked prompt
+    assert "trl_compute_loss_func" in done.stdout
+
+
+def test_a_contender_that_dies_ends_the_benchmark_with_its_name(tmp_path):
+    script = str(ROOT / "benchmarks" / "step.py")
+    tokenizer = tiny_tokenizer()
+    tiny_llama().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    command = [sys.executable, script, "--model", str(tmp_path), "--only", "numsft_nonesuch"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 1
+    assert "The process of numsft_nonesuch ended early" in done.stderr
