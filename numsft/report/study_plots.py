@@ -1,0 +1,190 @@
+"""The pictures of a study. matplotlib is imported here alone."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from numsft.evaluation.plots import STYLE, pyplot
+
+_ONE, _OTHERS, _BASELINE = "#0072B2", "#cccccc", "#D55E00"
+_DPI = 150
+
+
+def write_study_plots(results: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write what there is something to show for: `curves.png`, `places.png`, `digit_entropy.png`, `difference.png`.
+
+    Args:
+        results: The content of a `results.json`.
+        folder: Where to.
+
+    Raises:
+        UserError: If matplotlib is not installed.
+    """
+    plt = pyplot()
+    pictures = {
+        "curves": lambda: _curves(plt, results, {"digit_accuracy": "digit accuracy", "log_mae": "log-MAE"}),
+        "places": lambda: _places(plt, results),
+        "digit_entropy": lambda: _curves(plt, results, {"digit_entropy": "digit entropy (nats)"}),
+        "difference": lambda: _differences(plt, results),
+    }
+    written = []
+    for name, draw in pictures.items():
+        with plt.rc_context(STYLE):
+            figure = draw()
+            if figure is not None:
+                written.append(folder / f"{name}.png")
+                figure.savefig(written[-1], dpi=_DPI, bbox_inches="tight", pad_inches=0.1)
+                plt.close(figure)
+    return written
+
+
+def mean_curve(runs: Sequence[Mapping[str, Any]], metric: str) -> tuple[list[float], list[float]]:
+    """Return steps and the mean over runs at each step that all of them have."""
+    curves = [
+        dict(zip(run["curves"][metric]["step"], run["curves"][metric]["value"], strict=True))
+        for run in runs
+        if metric in run["curves"]
+    ]
+    steps = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
+    return steps, [statistics.fmean(curve[step] for curve in curves) for step in steps]
+
+
+def _by_objective(results: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for run in results["runs"]:
+        groups.setdefault(run["objective"], []).append(run)
+    return groups
+
+
+def _curves(plt: Any, results: Mapping[str, Any], metrics: Mapping[str, str]) -> Any:
+    """One panel an objective and metric: its mean over seeds, the baseline, and all others in grey."""
+    groups, baseline = _by_objective(results), results["baseline"]
+    metrics = {
+        metric: label
+        for metric, label in metrics.items()
+        if any(len(mean_curve(runs, metric)[0]) > 1 for runs in groups.values())
+    }
+    names = [name for name in groups if name != baseline] or list(groups)
+    if not metrics:
+        return None
+    columns = min(4, len(names))
+    lines = math.ceil(len(names) / columns)
+    figure, grid = plt.subplots(
+        lines * len(metrics),
+        columns,
+        figsize=(2.3 * columns + 0.6, 1.8 * lines * len(metrics) + 0.5),
+        layout="constrained",
+        squeeze=False,
+        sharex=True,
+        sharey="none",
+    )
+    for block, (metric, label) in enumerate(metrics.items()):
+        curves = {name: mean_curve(runs, metric) for name, runs in groups.items()}
+        values = [value for _, curve in curves.values() for value in curve]
+        margin = 0.05 * (max(values) - min(values) or 1)
+        panels = list(grid[block * lines : (block + 1) * lines].flat)
+        for axes, name in zip(panels, names, strict=False):
+            for other, (steps, curve) in curves.items():
+                if other not in (name, baseline):
+                    axes.plot(steps, curve, color=_OTHERS, linewidth=0.8)
+            axes.plot(*curves[baseline], color=_BASELINE, linewidth=1.4)
+            axes.plot(*curves[name], color=_ONE, linewidth=1.8)
+            axes.set_title(name, loc="left", fontsize=9)
+            axes.set_ylim(min(values) - margin, max(values) + margin)
+            axes.tick_params(labelsize=8)
+        for axes in panels[len(names) :]:
+            axes.set_visible(False)
+        for row in grid[block * lines : (block + 1) * lines]:
+            row[0].set_ylabel(label, fontsize=9)
+    figure.supxlabel("optimiser step", fontsize=10)
+    handles = [
+        plt.Line2D([], [], color=_ONE, linewidth=1.8, label="the panel's objective"),
+        plt.Line2D([], [], color=_BASELINE, linewidth=1.4, label=baseline),
+        plt.Line2D([], [], color=_OTHERS, linewidth=0.8, label="the others"),
+    ]
+    figure.legend(handles=handles, loc="outside upper right", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def _places(plt: Any, results: Mapping[str, Any]) -> Any:
+    """Digit error by place, one row an objective, one panel a place; a dot a seed and a bar at the mean."""
+    groups = {name: [run for run in runs if run["places"]] for name, runs in _by_objective(results).items()}
+    groups = {name: runs for name, runs in groups.items() if runs}
+    found = {
+        int(p) for runs in groups.values() for run in runs for p, cell in run["places"].items() if cell["n"]
+    }
+    if not found:
+        return None
+    shown, names = sorted(found, reverse=True), list(groups)
+    figure, grid = plt.subplots(
+        1,
+        len(shown),
+        figsize=(1.7 * len(shown) + 1.8, 0.9 + 0.3 * len(names)),
+        layout="constrained",
+        squeeze=False,
+        sharey=True,
+    )
+    for axes, place in zip(grid[0], shown, strict=True):
+        for row, name in enumerate(names):
+            cells = [run["places"].get(str(place), {"n": 0}) for run in groups[name]]
+            values = [cell["mae"] for cell in cells if cell["n"]]
+            color = _BASELINE if name == results["baseline"] else _ONE
+            axes.plot(values, [row] * len(values), "o", color=color, markersize=4, alpha=0.5)
+            if values:
+                axes.plot(statistics.fmean(values), row, "|", color=color, markersize=12, markeredgewidth=2)
+        axes.set_title(f"$10^{{{place}}}$", loc="left")
+        axes.set_xlim(left=0)
+        axes.grid(axis="x", color="#e5e5e5", linewidth=0.8)
+        axes.tick_params(axis="y", length=0)
+    grid[0][0].set_yticks(range(len(names)), names)
+    grid[0][0].set_ylim(len(names) - 0.5, -0.5)
+    figure.supxlabel(
+        "mean error of a digit (0 to 9) in generated answers, by place; a dot a seed", fontsize=10
+    )
+    return figure
+
+
+def _differences(plt: Any, results: Mapping[str, Any]) -> Any:
+    """Paired difference from the baseline with its interval, one row an objective, one panel a metric."""
+    from numsft.report.study_table import METRICS
+
+    summary = results["summary"]
+    names = [name for name in summary if name != results["baseline"]]
+    metrics = [
+        metric
+        for metric in ("exact_match", "digit_accuracy", "log_mae", "answer_log_mae")
+        if any((summary[name].get(metric) or {}).get("difference") for name in names)
+    ]
+    if not metrics:
+        return None
+    figure, grid = plt.subplots(
+        1,
+        len(metrics),
+        figsize=(2.6 * len(metrics) + 1.8, 0.9 + 0.3 * len(names)),
+        layout="constrained",
+        squeeze=False,
+        sharey=True,
+    )
+    for axes, metric in zip(grid[0], metrics, strict=True):
+        heading, factor, _ = METRICS[metric]
+        for row, name in enumerate(names):
+            difference = (summary[name].get(metric) or {}).get("difference")
+            if not difference:
+                continue
+            if difference["ci95"]:
+                axes.plot([factor * end for end in difference["ci95"]], [row, row], color=_ONE, linewidth=2)
+            axes.plot(factor * difference["mean"], row, "o", color=_ONE, markersize=6)
+        axes.axvline(0, color=_BASELINE, linewidth=1.2)
+        axes.set_title(heading, loc="left", fontsize=9)
+        axes.grid(axis="x", color="#e5e5e5", linewidth=0.8)
+        axes.tick_params(axis="y", length=0)
+    grid[0][0].set_yticks(range(len(names)), names)
+    grid[0][0].set_ylim(len(names) - 0.5, -0.5)
+    figure.supxlabel(
+        f"difference from {results['baseline']}, paired by seed, with 95 % interval", fontsize=10
+    )
+    return figure
