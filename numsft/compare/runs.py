@@ -68,8 +68,8 @@ def run_missing(study: Study, output_dir: Path, jobs: int = 1) -> int:
         wanted = study.recipe(run.objective, run.seed, run.folder)
         if run.recipe.exists() and run.recipe.read_text(encoding="utf-8") != wanted:
             raise UserError(
-                f"{run.folder} was made with other settings than {study.path} has now: remove that folder and "
-                f"{run.recipe.name} beside it, or name another --output_dir"
+                f"{run.folder} was made with other settings than {study.path} has now: remove that folder "
+                f"and {run.recipe.name} beside it, or name another --output_dir"
             )
         if not run.finished:
             run.recipe.parent.mkdir(parents=True, exist_ok=True)
@@ -102,8 +102,8 @@ def run_missing(study: Study, output_dir: Path, jobs: int = 1) -> int:
             process.wait()
     if failed:
         raise RunError(
-            f"{len(failed)} of {len(missing)} runs failed, the first {failed[0]}: its log is beside its folder; "
-            "mend it and run the same command again"
+            f"{len(failed)} of {len(missing)} runs failed, the first {failed[0]}: its log is beside its "
+            "folder; mend it and run the same command again"
         )
     return len(missing)
 

@@ -15,7 +15,8 @@ def report(folder: str | Path) -> list[Path]:
     """Write the tables and plots of a folder into it.
 
     * `scores.json` (an evaluation): `scores.md`, `accuracy.png`, `places.png`, `entropy.png`;
-    * `results.json` (a study): `results.md`, `curves.png`, `places.png`, `digit_entropy.png`, `difference.png`;
+    * `results.json` (a study): `results.md`, `curves.png`, `places.png`, `digit_entropy.png`,
+      `difference.png`;
     * `trainer_state.json` (a run): `training.png`.
 
     Returns:
@@ -47,8 +48,8 @@ def report(folder: str | Path) -> list[Path]:
         written += write_training_plot(state["log_history"], folder)
     if not written:
         raise UserError(
-            f"{folder} holds no scores.json, results.json or trainer_state.json: name the output folder of an "
-            "evaluation, a study or a run"
+            f"{folder} holds no scores.json, results.json or trainer_state.json: name the output folder of "
+            "an evaluation, a study or a run"
         )
     return written
 

@@ -15,7 +15,7 @@ _DPI = 150
 
 
 def write_study_plots(results: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write what there is something to show for: `curves.png`, `places.png`, `digit_entropy.png`, `difference.png`.
+    """Write `curves.png`, `places.png`, `digit_entropy.png`, `difference.png`: those with something to show.
 
     Args:
         results: The content of a `results.json`.

@@ -1,4 +1,4 @@
-"""The table of a study: mean and standard deviation over seeds, and the paired difference from the baseline."""
+"""The table of a study: mean and deviation over seeds, and the paired difference from the baseline."""
 
 from __future__ import annotations
 
