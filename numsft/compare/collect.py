@@ -107,7 +107,7 @@ def score_held_out(path: Path) -> tuple[dict[str, float], dict[str, Any]]:
     from numsft.data import last_number
 
     rows = []
-    for index, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
+    for index, line in enumerate(path.read_text(encoding="utf-8").strip().split("\n")):
         item = json.loads(line)
         answer = (extract_answer if item["first"] else last_number)(item["after"]) or ""
         rows.append(
