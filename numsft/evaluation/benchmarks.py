@@ -259,7 +259,7 @@ def _last_box(solution: str) -> str:
     for end, char in enumerate(rest):
         depth += {"{": 1, "}": -1}.get(char, 0)
         if depth == 0:
-            return rest[1:end].strip().rstrip(".")
+            return " ".join(rest[1:end].split()).rstrip(".")
     raise UserError("the data of math has a box that never closes; expected the file named in the data table")
 
 
