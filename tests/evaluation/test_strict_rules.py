@@ -38,6 +38,9 @@ def answer(text, **options):
         ("She makes 9 * 2 = $18.", ("18", "last_number")),
         ("x = 18", ("18", "last_number")),
         ("It is cut off: \\boxed{18", ("18", "last_number")),
+        ("Answer: Janet sells 16 - 7 = 9 eggs. She makes 9 * 2 = 18", ("18", "last_number")),
+        ("Answer: 16 - 7 = 9. Then 9 * 2 = 18", ("18", "last_number")),
+        ("Answer: x = 18 in 2 days", ("18", "trigger")),
         ("I cannot tell.", ("", "")),
         ("eggs = 16\nleft = eggs - 7\ntotal = left * 2", ("", "")),
         ("def f():\n    return 18", ("", "")),
@@ -45,6 +48,22 @@ def answer(text, **options):
 )
 def test_where_the_answer_of_a_text_stands(text, expected):
     assert answer(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = \\boxed{15} and y = \\boxed{9}",
+        "\\boxed{x = 15, y = 9}",
+        "The answer is 15 and 9.",
+        "The answer is x = 15, y = 9",
+        "So x = 15 and y = 9",
+    ],
+)
+def test_a_system_is_answered_by_its_first_unknown_and_names_all(text):
+    found = from_text(text, first=True)
+    assert found.number.value == 15
+    assert [number.value for number in found.solutions] == [15, 9]
 
 
 @pytest.mark.parametrize(
