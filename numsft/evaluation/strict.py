@@ -54,7 +54,8 @@ def from_text(text: str, first: bool = False, guess: bool = True) -> Extraction:
     Args:
         text: The completion.
         first: Take the first of several solutions, as a system of equations is scored.
-        guess: Without a box or a trigger, take the last number of the text if it is prose.
+        guess: Without a box or a trigger, take the number that ends the text if it is prose: behind the last
+            equals sign of the last sentence, or its last number.
     """
     text = own_answer(text)
     boxed = boxes(text)
@@ -72,11 +73,10 @@ def from_text(text: str, first: bool = False, guess: bool = True) -> Extraction:
         if found is not None:
             return Extraction(found, "trigger", _named(segment))
     if guess and not looks_like_code(text):
-        lines = [line for line in text.split("\n") if find_numbers(line)]
-        if lines:
-            named = _named(lines[-1]) if first else ()
-            found = named[0] if named else find_numbers(lines[-1])[-1]
-            return Extraction(found, "last_number", named)
+        sentences = [part for part in _SENTENCE_END.split(text) if find_numbers(part)]
+        if sentences:
+            named = _named(sentences[-1]) if first else ()
+            return Extraction(named[0] if named else _pick(sentences[-1], False), "last_number", named)
     return Extraction()
 
 

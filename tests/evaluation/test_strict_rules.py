@@ -191,6 +191,7 @@ def test_hostile_text_neither_stops_nor_holds_the_search(text):
 def test_prose_is_not_code_and_own_answer_ends_before_the_next_question():
     assert looks_like_code("x = 3\ny = x * 5")
     assert not looks_like_code("She eats 3 eggs.\nx = 3")
+    assert not looks_like_code("Dora = 3 insects\nDavid = 18 / 2 = 9 insects\nLily = 9 + 7 = 16 insects")
     assert own_answer("It is 3.\nQuestion: what is 5?") == "It is 3.\n"
 
 
