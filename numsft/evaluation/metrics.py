@@ -77,11 +77,13 @@ class Value:
             powers.append(power)
         return max(powers) if rest == 1 else math.inf
 
+    def needs(self, place: int) -> bool:
+        """Whether its value has a digit at 10^place: leading and trailing zeros have none."""
+        return place < self.integer_digits if place >= 0 else -place <= self.decimals
+
     def has(self, place: int) -> bool:
-        """Whether it has a digit at 10^place, a written trailing zero included."""
-        if place >= 0:
-            return place < self.integer_digits
-        return -place <= max(self.decimals, self.written_decimals)
+        """The same, but a trailing zero that was written counts."""
+        return self.needs(place) or 0 < -place <= self.written_decimals
 
     def digit(self, place: int) -> int:
         """The digit at 10^place of its exact expansion, 0 beyond either end."""
@@ -177,16 +179,16 @@ def _entries(gold: Value, found: Value, parsed: bool, places: Sequence[int]) -> 
         "length": parsed and found.integer_digits == gold.integer_digits,
     }
     for place in places:
-        in_gold = gold.has(place) if place >= 0 else -place <= gold.decimals < math.inf
-        in_found = parsed and found.has(place)
-        if not (in_gold or in_found):
+        wanted = gold.needs(place) and (place >= 0 or gold.decimals != math.inf)
+        if not (wanted or (parsed and found.needs(place))):
             continue
         error = abs(found.digit(place) - gold.digit(place))
-        if in_gold:
+        equal = parsed and found.has(place) and error == 0
+        if wanted:
             entries[f"mae {place}"] = error
-            entries[f"acc {place}"] = in_found and error == 0
+            entries[f"acc {place}"] = equal
         entries[f"union_mae {place}"] = error
-        entries[f"union_acc {place}"] = in_gold and in_found and error == 0
+        entries[f"union_acc {place}"] = equal and gold.has(place)
     return entries
 
 
