@@ -14,7 +14,6 @@ from numsft.evaluation.table import title
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "D", "^", "v", "P")
 _TEXTS = {"generated": "generated", "teacher_forced": "teacher-forced"}
-_GREY = "#555555"
 _DPI = 150
 _STYLE = {
     "font.size": 10,
@@ -100,7 +99,7 @@ def _place_errors(plt: Any, runs: Runs) -> Any:
     names = _benchmarks(runs, lambda entry: bool(entry.get("n_numeric")))
     if not names:
         return None
-    columns = min(3, len(names))
+    columns = 2 if len(names) == 4 else min(3, len(names))
     lines = math.ceil(len(names) / columns)
     figure, grid = plt.subplots(
         lines,
@@ -144,7 +143,7 @@ def _place_errors(plt: Any, runs: Runs) -> Any:
     grid[0][0].set_ylim(0, max(top * 1.05, 0.1))
     figure.supylabel("mean error of a digit (0 to 9)", fontsize=10)
     figure.supxlabel(
-        "place, and number of answers with a digit there; bars are 95 % bootstrap intervals", fontsize=10
+        "place; below it the number of questions it rests on; bars are 95 % bootstrap intervals", fontsize=10
     )
     _legend(figure, plt, runs)
     return figure
@@ -152,48 +151,52 @@ def _place_errors(plt: Any, runs: Runs) -> Any:
 
 def _entropy(plt: Any, runs: Runs) -> Any:
     names = _benchmarks(runs, lambda entry: "entropy" in entry)
-    if not names:
+    found = {
+        (name, number): scores["benchmarks"].get(name, {}).get("entropy", {})
+        for name in names
+        for number, scores in enumerate(runs.values())
+    }
+    texts = [text for text in _TEXTS if any(text in entry for entry in found.values())]
+    if not texts:
         return None
-    entries = [
-        scores["benchmarks"].get(name, {}).get("entropy", {}) for scores in runs.values() for name in names
-    ]
-    texts = [text for text in _TEXTS if any(text in entry for entry in entries)]
-    rows = [(name, number) for name in names for number in range(len(runs))]
+    several = len(runs) > 1
+    # A gap between benchmarks where each has several lines.
+    rows = {key: place + 0.6 * (place // len(runs)) * several for place, key in enumerate(found)}
     figure, grid = plt.subplots(
         1,
         len(texts),
-        figsize=(3.4 * len(texts) + 2.4, 1.2 + 0.34 * len(rows)),
+        figsize=(3.4 * len(texts) + 2.4, 1.2 + 0.34 * (max(rows.values()) + 1)),
         layout="constrained",
         squeeze=False,
         sharex=True,
         sharey=True,
     )
+    top = 0.0
     for axes, text in zip(grid[0], texts, strict=True):
-        for row, (name, number) in enumerate(rows):
-            means = list(runs.values())[number]["benchmarks"].get(name, {}).get("entropy", {}).get(text)
-            if not means:
-                continue
-            digit, other = means["digit_entropy"], means["other_entropy"]
+        for key, row in rows.items():
+            means = found[key].get(text, {})
+            digit, other = means.get("digit_entropy"), means.get("other_entropy")
             if digit is not None and other is not None:
                 axes.plot([digit, other], [row, row], color="#bbbbbb", linewidth=2, zorder=1)
-            if other is not None:
-                axes.plot(other, row, "s", color=_COLORS[0], markersize=7)
-            if digit is not None:
-                axes.plot(digit, row, "o", color=_COLORS[1], markersize=8)
+            for value, marker, color in ((other, "s", _COLORS[0]), (digit, "o", _COLORS[1])):
+                if value is not None:
+                    axes.plot(value, row, marker, color=color, markersize=7)
+                    top = max(top, value)
         axes.set_title(_TEXTS[text], loc="left")
         axes.grid(axis="x", color="#e5e5e5", linewidth=0.8)
-        axes.set_xlim(left=0)
         axes.tick_params(axis="y", length=0)
-    several = len(runs) > 1
     labels = [f"{title(name)}, {list(runs)[number]}" if several else title(name) for name, number in rows]
-    grid[0][0].set_yticks(range(len(rows)), labels)
-    grid[0][0].set_ylim(len(rows) - 0.5, -0.5)
+    grid[0][0].set_yticks(list(rows.values()), labels)
+    grid[0][0].set_ylim(max(rows.values()) + 0.6, -0.6)
+    grid[0][0].set_xlim(0, max(top * 1.06, 0.01))
     figure.supxlabel("mean entropy over the full vocabulary (nats)", fontsize=10)
     handles = [
-        plt.Line2D([], [], marker="o", linestyle="", color=_COLORS[1], markersize=8, label="digits"),
+        plt.Line2D([], [], marker="o", linestyle="", color=_COLORS[1], markersize=7, label="digits"),
         plt.Line2D([], [], marker="s", linestyle="", color=_COLORS[0], markersize=7, label="other tokens"),
     ]
     figure.legend(handles=handles, loc="outside upper right", ncols=2, frameon=False)
+    if not several:
+        figure.suptitle(next(iter(runs)), x=0.01, ha="left", fontsize=11)
     return figure
 
 
@@ -209,7 +212,9 @@ def _offset(number: int, of: int, width: float) -> float:
 
 
 def _legend(figure: Any, plt: Any, runs: Runs) -> None:
-    if len(runs) > 1:
+    if len(runs) == 1:
+        figure.suptitle(next(iter(runs)), x=0.01, ha="left", fontsize=11)
+    else:
         handles = [
             plt.Line2D([], [], color=color, marker=marker, linewidth=2, label=name)
             for name, color, marker in zip(runs, _COLORS, _MARKERS, strict=False)

@@ -1,4 +1,4 @@
-"""Scored rows as an evaluation writes them, made up from a seed: models of a given skill on made-up questions."""
+"""Scored rows as an evaluation writes them, made up from a seed: answers of a given skill."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def open_rows(benchmark: str, n: int, skill: float, seed: int = 0, decimals: int
         if decimals and golds.random() < 0.2:
             gold += f".{golds.randint(1, 9)}"
         draw = answers.random()
-        wrong = str(int(int(float(gold)) * answers.choice([0.1, 0.5, 0.9, 1.1, 2, 10])) + answers.randint(1, 3))
+        wrong = str(
+            int(int(float(gold)) * answers.choice([0.1, 0.5, 0.9, 1.1, 2, 10])) + answers.randint(1, 3)
+        )
         extracted = gold if draw < skill else "" if draw > 0.97 else wrong
         rows.append(scored_row(benchmark, index, gold, extracted, extracted == gold))
     return rows

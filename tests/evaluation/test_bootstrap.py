@@ -13,7 +13,9 @@ def test_intervals_are_those_of_a_plain_loop():
     means = []
     for _ in range(500):
         drawn = columns[rng.integers(0, 5, size=5)]
-        means.append([np.mean(drawn[:, 0]), np.nanmean(drawn[:, 1]) if (~np.isnan(drawn[:, 1])).any() else np.nan])
+        means.append(
+            [np.mean(drawn[:, 0]), np.nanmean(drawn[:, 1]) if (~np.isnan(drawn[:, 1])).any() else np.nan]
+        )
     expected = np.nanquantile(np.array(means), [0.025, 0.975], axis=0).T
     np.testing.assert_allclose(intervals(columns, seed=3, resamples=500), expected)
 

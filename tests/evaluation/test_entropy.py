@@ -5,8 +5,14 @@ import torch
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from tiny import tiny_llama, tiny_tokenizer
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import CohereConfig, CohereForCausalLM, Gemma2Config, Gemma2ForCausalLM
-from transformers import GraniteConfig, GraniteForCausalLM
+from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+)
 
 from numsft.evaluation import entropy
 from numsft.evaluation.entropy import EntropySums, token_entropies
@@ -114,7 +120,9 @@ def test_adapters_take_part(config, virtual):
     found = token_entropies(model, tokenizer, PROMPTS, TEXTS, 4)
     assert_same(found, oracle(model, tokenizer, virtual=virtual))
     plain = token_entropies(sharp(tiny_llama()), tokenizer, PROMPTS, TEXTS, 4)
-    if "lm_head" not in (config.modules_to_save if isinstance(config, LoraConfig) and config.modules_to_save else ()):
+    if "lm_head" not in (
+        config.modules_to_save if isinstance(config, LoraConfig) and config.modules_to_save else ()
+    ):
         assert found.digit_entropy != pytest.approx(plain.digit_entropy, rel=1e-3)
 
 

@@ -115,7 +115,24 @@ def test_numbers_are_read_exactly(text, value):
 
 @pytest.mark.parametrize(
     "text",
-    ["", None, "A", "12,34", "1 2", "x", "5 apples", "3/0", "1/2/3", "nan", "inf", "٣", "e5", ".", "1e99999", "--1"],
+    [
+        "",
+        None,
+        "A",
+        "12,34",
+        "1 2",
+        "x",
+        "5 apples",
+        "3/0",
+        "1/2/3",
+        "nan",
+        "inf",
+        "٣",
+        "e5",
+        ".",
+        "1e99999",
+        "--1",
+    ],
 )
 def test_what_is_no_number_is_not_read(text):
     assert read_value(text) is None
@@ -145,7 +162,9 @@ def test_a_percent_counts_as_written_unless_the_right_answer_was_its_hundredth()
 def test_thousands_of_digits_are_no_problem():
     columns = columns_of([("7", "7" * 6000), ("7", "0." + "3" * 6000), ("7", "1e9999")])
     assert columns["mae 0"].tolist() == [0, 7, 7]
-    assert columns["ln1p"][0] == pytest.approx(5999 * math.log(10) + math.log(7.777777) - math.log(8), rel=1e-6)
+    assert columns["ln1p"][0] == pytest.approx(
+        5999 * math.log(10) + math.log(7.777777) - math.log(8), rel=1e-6
+    )
     assert np.isfinite(columns["ln_eps"]).all()
 
 
@@ -179,7 +198,9 @@ def test_log_forms_are_odd_and_agree_with_floats(gold, found):
         exact, approximate = Fraction(x), float(x)
         size = abs(approximate)
         assert ln_eps(-exact) == -ln_eps(exact)
-        assert ln_eps(exact) == pytest.approx(math.copysign(1, x) * math.log(size + 1e-8) if x else 0, abs=1e-9)
+        assert ln_eps(exact) == pytest.approx(
+            math.copysign(1, x) * math.log(size + 1e-8) if x else 0, abs=1e-9
+        )
         assert ln1p(exact) == pytest.approx(math.copysign(math.log1p(size), x), abs=1e-9)
     # Natural against common logarithm: why a log-MAE near 0.45 and one near 0.19 are the same model.
     columns = columns_of([(format(gold, "f"), format(found, "f"))])

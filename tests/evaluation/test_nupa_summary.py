@@ -54,7 +54,14 @@ def test_longest_length_need_not_follow_shorter_ones():
 
 def test_gold_answers_of_every_task_score_full_marks():
     rows = [
-        {**row, "benchmark": "nupa", "index": i, "gold": row["answer"], "extracted": row["answer"], "correct": True}
+        {
+            **row,
+            "benchmark": "nupa",
+            "index": i,
+            "gold": row["answer"],
+            "extracted": row["answer"],
+            "correct": True,
+        }
         for i, row in enumerate(generate(list(TASKS), [3, 6], 164, split="test"))
     ]
     result = scores(rows, "strict", resamples=100)

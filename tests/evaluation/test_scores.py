@@ -82,7 +82,9 @@ def test_only_numeric_golds_take_part_in_the_numeric_metrics():
 
 
 def test_scores_are_json_and_the_same_for_any_order_of_rows():
-    rows = open_rows("gsm8k", 60, 0.4) + open_rows("simuleq", 30, 0.6, decimals=1) + choice_rows("aqua", 30, 0.2)
+    rows = (
+        open_rows("gsm8k", 60, 0.4) + open_rows("simuleq", 30, 0.6, decimals=1) + choice_rows("aqua", 30, 0.2)
+    )
     once = json.dumps(scores(rows, "strict", resamples=FEW)["benchmarks"], allow_nan=False, sort_keys=True)
     Random(0).shuffle(rows)
     assert once == json.dumps(
