@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import comb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,5 +63,8 @@ def mcnemar(a_only: int, b_only: int) -> float:
         b_only: Questions that only B answered right.
     """
     n = a_only + b_only
-    tail = sum(comb(n, k) for k in range(min(a_only, b_only) + 1))
+    ways, tail = 1, 0  # ways: n over k
+    for k in range(min(a_only, b_only) + 1):
+        tail += ways
+        ways = ways * (n - k) // (k + 1)
     return min(1.0, float(2 * tail / 2**n))

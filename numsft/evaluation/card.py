@@ -12,7 +12,8 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -114,18 +115,14 @@ def push_scores(folder: str | Path, repo_id: str, *, token: str | None = None) -
         RunError: If the Hub cannot be reached or refuses; the message holds the command for later.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
 
     scores = read_scores(folder)
+    name = repo_id.split("/")[-1]
     api = HfApi(token=token)
-    try:
-        try:
-            parent, card = _card_of(api, repo_id)
-        except LocalEntryNotFoundError:  # an EntryNotFoundError that means: no network
-            raise
-        except EntryNotFoundError:
-            parent, card = None, f"# {repo_id.split('/')[-1]}\n"
-        changed = card_with_scores(card, scores, repo_id.split("/")[-1])
+    with _failures_for_later(folder, repo_id):
+        parent, card = _card_of(api, repo_id)
+    changed = card_with_scores(card or f"---\ntags:\n- numsft\n---\n\n# {name}\n", scores, name)
+    with _failures_for_later(folder, repo_id):
         commit = api.upload_file(
             path_or_fileobj=changed.encode(),
             path_in_repo="README.md",
@@ -133,20 +130,33 @@ def push_scores(folder: str | Path, repo_id: str, *, token: str | None = None) -
             commit_message="Add scores",
             parent_commit=parent,
         )
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
+    return str(commit.commit_url)
+
+
+@contextmanager
+def _failures_for_later(folder: str | Path, repo_id: str) -> Iterator[None]:
+    """Turn what the Hub's client raises into one sentence with the command that does it later."""
+    try:
+        yield
+    # The client's transport is requests, httpx or httpx2 by its version; their errors share no other class.
+    except Exception as error:
         raise RunError(
             f"the scores were not put on the card of {repo_id} ({_reason(error)}); they are whole in "
             f"{folder}: run `python -m numsft.evaluation.card {shlex.quote(str(folder))} {repo_id}` later"
         ) from error
-    return str(commit.commit_url)
 
 
-def _card_of(api: Any, repo_id: str) -> tuple[str, str]:
-    """Return the newest commit and the card in it."""
+def _card_of(api: Any, repo_id: str) -> tuple[str, str | None]:
+    """Return the newest commit and the card in it, None where there is none."""
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
     commit = api.model_info(repo_id).sha
-    path = api.hf_hub_download(repo_id, "README.md", revision=commit)
+    try:
+        path = api.hf_hub_download(repo_id, "README.md", revision=commit)
+    except LocalEntryNotFoundError:  # an EntryNotFoundError that means: not reached
+        raise
+    except EntryNotFoundError:
+        return commit, None
     return commit, Path(path).read_text(encoding="utf-8")
 
 

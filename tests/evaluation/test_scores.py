@@ -1,11 +1,14 @@
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 import pytest
 from fake_rows import choice_rows, open_rows, scored_row
+from test_nupa_summary import ROWS as NUPA_ROWS
 
 from numsft.errors import UserError
+from numsft.evaluation.compare import compare
 from numsft.evaluation.entropy import EntropySums
 from numsft.evaluation.scores import scores
 
@@ -119,3 +122,15 @@ def test_entropies_become_means():
 def test_what_cannot_be_scored_is_refused(rows, mode, message):
     with pytest.raises(UserError, match=message):
         scores(rows, mode)
+
+
+def test_the_documentation_names_every_field():
+    text = (Path(__file__).parents[2] / "docs" / "scores.md").read_text(encoding="utf-8")
+    sums = {"generated": EntropySums(1, 1)}
+    result = scores(hand_rows() + NUPA_ROWS, "strict", entropies={"simuleq": sums}, resamples=FEW)
+    entry = result["benchmarks"]["simuleq"]
+    fields = {*result, *entry, *entry["log_mae"], *entry["places"]["0"], *entry["entropy"]["generated"]}
+    fields |= {*result["benchmarks"]["nupa"], *result["benchmarks"]["nupa"]["tasks"]["integer_add"]}
+    compared = compare(hand_rows(), hand_rows(), resamples=FEW)
+    fields |= {*compared, *compared["benchmarks"]["simuleq"], *compared["benchmarks"]["simuleq"]["mcnemar"]}
+    assert {field for field in fields if f"`{field}" not in text} == set()
