@@ -2,8 +2,8 @@
 
     python -m numsft.evaluation.remap --data_dir data --split test --variants 3 --seed 0 --output remap.jsonl
 
-One JSON object a line: index, variant, kind, original_question, question, answer, original_answer, numeral_map,
-level.
+One JSON object a line: index, variant, kind, original_question, question, answer, original_answer,
+numeral_map, level.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     parser = _Parser(prog="python -m numsft.evaluation.remap", description="Remap the numerals of GSM8K.")
-    parser.add_argument("--data_dir", type=Path, default=None, metavar="D", help="holds gsm8k/; or NUMSFT_DATA_DIR")
+    parser.add_argument(
+        "--data_dir", type=Path, default=None, metavar="D", help="holds gsm8k/; or NUMSFT_DATA_DIR"
+    )
     parser.add_argument("--split", choices=SPLITS, default="test")
     parser.add_argument("--variants", type=int, default=1, metavar="N", help="remappings an item")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
@@ -36,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         type=int,
         default=None,
         metavar="L",
-        help="number range instead of small steps: 1 keeps the number of digits, L from 2 on draws L + 1 digits",
+        help="number range instead of small steps: 1 keeps the digits, L from 2 on draws L + 1 of them",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE.jsonl")
     try:
@@ -77,7 +79,9 @@ def _write(output: Path, rows: list[dict[str, Any]]) -> None:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         os.replace(unfinished, output)
     except OSError as error:
-        raise UserError(f"cannot write --output {output} ({error.strerror}); name a writable file.") from error
+        raise UserError(
+            f"cannot write --output {output} ({error.strerror}); name a writable file."
+        ) from error
 
 
 if __name__ == "__main__":

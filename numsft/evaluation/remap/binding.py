@@ -6,6 +6,8 @@ solved by 2/2, both literals look like the numeral 2.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations
@@ -14,6 +16,27 @@ from numsft.evaluation.remap.annotations import Step, parse_solution
 from numsft.evaluation.remap.numerals import Numeral, find_numerals, fixed_fractions
 from numsft.evaluation.remap.rejection import Rejected
 from numsft.evaluation.remap.words import explicit_values, thing_values, unit_values
+
+# Questions whose gold an audit by hand found wrong, or one of two fair readings: the first 16 hex digits of
+# the sha256 of the text. They are rows of the test split.
+DISPUTED = frozenset(
+    {
+        "399133d2721b5131",  # 182: half of an age now, or then
+        "ff998bb1e3fe4cff",  # 454: adds 1 where two people eat the same
+        "d28d879c9589742f",  # 590: whether the host takes a seat
+        "fd00105695254e90",  # 749: students divided by groups, subtracted from groups
+        "fbfe67e3ade2b0bd",  # 768: twice as many now, or after more books
+        "c4de7ed44de7a40c",  # 835: "a total of" for each, or for all one after the other
+    }
+)
+_BODY_PARTS = re.compile(
+    r"[\s-](?:legs?|wheels?|eyes?|arms?|tires?|wings?|fingers?|toes?|sides?|legged|sided|wheeled)\b"
+)
+_ONES = re.compile(
+    r"\b(?:one|once|single|himself|herself|itself|themselves|themself|myself|another|extra|additional|first|last"
+    r"|each other|half|percent|a (?:third|quarter|fourth|fifth|sixth|eighth|tenth))\b|%|\d/\d",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +100,7 @@ class Program:
         return rows
 
     def run(self, values: dict[int, Fraction]) -> list[Fraction]:
-        """Returns each step's value; the last is the answer. Raises `ZeroDivisionError` as `literals` does."""
+        """Returns each step's value, the answer last. Raises `ZeroDivisionError` as `literals` does."""
         return [
             step.expression.evaluate(row) for step, row in zip(self.steps, self.literals(values), strict=True)
         ]
@@ -93,6 +116,8 @@ def bind(question: str, answer: str) -> Program:
     Raises:
         Rejected: With the first of the reasons that applies.
     """
+    if hashlib.sha256(question.encode()).hexdigest()[:16] in DISPUTED:
+        raise Rejected("disputed gold")
     steps, gold = parse_solution(answer)
     return bind_steps(question, steps, gold)
 
@@ -104,8 +129,12 @@ def bind_steps(question: str, steps: tuple[Step, ...], gold: Fraction) -> Progra
     if not free:
         raise Rejected("no numeral")
     explicit = explicit_values(question) | _fixed_constants(question, numerals)
-    meant = explicit | unit_values(question) | {Fraction(1)}
-    _check_numerals(numerals, free, meant)
+    meant = (
+        explicit
+        | unit_values(question)
+        | (frozenset({Fraction(1)}) if _ONES.search(question) else frozenset())
+    )
+    _check_numerals(question, numerals, free, meant)
     constants = meant | thing_values(question)
 
     sources: list[tuple[Source, ...]] = []
@@ -129,7 +158,7 @@ def _fixed_constants(question: str, numerals: tuple[Numeral, ...]) -> frozenset[
 
 
 def _check_numerals(
-    numerals: tuple[Numeral, ...], free: list[int], constants: frozenset[Fraction]
+    question: str, numerals: tuple[Numeral, ...], free: list[int], constants: frozenset[Fraction]
 ) -> None:
     seen: set[Fraction] = set()
     for i in free:

@@ -14,12 +14,14 @@ from numsft.evaluation.remap.words import number_words
 
 _NAMES = {
     "female": (
-        "Anna Amy Alice Beth Carla Diana Emily Emma Grace Jane Janet Jenny Jessica Julia Kate Katie Kelly Laura "
-        "Linda Lisa Lucy Maria Mary Megan Nancy Olivia Rachel Sally Sarah Sandra Sara Sophia Susan Tina Wendy"
+        "Anna Amy Alice Beth Carla Diana Emily Emma Grace Jane Janet Jenny Jessica Julia Kate Katie Kelly "
+        "Laura Linda Lisa Lucy Maria Mary Megan Nancy Olivia Rachel Sally Sarah Sandra Sara Sophia "
+        "Susan Tina Wendy"
     ).split(),
     "male": (
-        "Adam Alan Andrew Ben Bob Brian Carl Charles Daniel David Eric Frank Gary George Greg Henry Jack James "
-        "Jason Jeff Jim Joe John Josh Kevin Mark Matt Michael Mike Paul Peter Robert Ryan Sam Steve Tim Toby Tom"
+        "Adam Alan Andrew Ben Bob Brian Carl Charles Daniel David Eric Frank Gary George Greg Henry Jack "
+        "James Jason Jeff Jim Joe John Josh Kevin Mark Matt Michael Mike Paul Peter Robert Ryan Sam Steve "
+        "Tim Toby Tom"
     ).split(),
 }
 _SYNONYMS = {
@@ -68,6 +70,18 @@ _OPENINGS = (
     "This is a word problem about numbers.",
     "Solve this exercise.",
 )
+_CLOSINGS = (
+    "Give the answer as a number.",
+    "State only the final number at the end.",
+    "Explain how you get there.",
+    "Work it out step by step.",
+    "Show your reasoning.",
+    "Take your time.",
+    "Write down how you found it.",
+    "Check your result before you answer.",
+    "Answer in the end with a number.",
+    "Be careful with the arithmetic.",
+)
 
 
 def control_rewrite(question: str, seed: str, avoid: frozenset[str] = frozenset()) -> str:
@@ -77,11 +91,13 @@ def control_rewrite(question: str, seed: str, avoid: frozenset[str] = frozenset(
         RuntimeError: If `avoid` leaves no rewrite, which takes dozens of variants of one question.
     """
     rng = random.Random(seed)
-    for attempt in range(200):
+    for attempt in range(1000):
         text = _with_synonyms(_with_other_names(question, rng), rng)
         if attempt >= 20 or text == question:
             opening = rng.choice(_OPENINGS)
             text = f"{opening} {text}"
+        if attempt >= 60:
+            text = f"{text} {rng.choice(_CLOSINGS)}"
         if text != question and text not in avoid and _numbers(text) == _numbers(question):
             return text
     raise RuntimeError(f"no further control rewrite after {len(avoid)} of them; ask for fewer variants.")

@@ -1,8 +1,8 @@
 """Draws new values for a question's numerals: small steps, or a chosen number of digits.
 
 Small steps stay within 20 %, or two units of the last digit where that is more: 16 may become 13 to 19, 3 may
-become 2, 4 or 5. Trailing zeros stay (120 to 100, 110, 130 or 140), unless one unit of the last non-zero digit is
-more than 20 %: then steps are half of it (30 to 25 or 35), or a tenth (10 to 11 or 12).
+become 2, 4 or 5. Trailing zeros stay (120 to 100, 110, 130 or 140), unless one unit of the last non-zero
+digit is more than 20 %: then steps are half of it (30 to 25 or 35), or a tenth (10 to 11 or 12).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from numsft.evaluation.remap.words import explicit_values, landmarks
 
 TRIES = 2000
 _COMPARES = re.compile(
-    r"\b(?:over|above|below|under|beyond|exceed\w*|at least|at most|up to|limit\w*|max\w*|min\w*|first|if|until"
-    r"|unless|capacity|enough|fits?|qualif\w*|discount|free)\b",
+    r"\b(?:over|above|below|under|beyond|exceed\w*|at least|at most|up to|limit\w*|max\w*|min\w*|first|if"
+    r"|until|unless|capacity|enough|fits?|qualif\w*|discount|free)\b",
     re.IGNORECASE,
 )
 _BOUNDED_UNIT = re.compile(
-    r"\s*(?:%|percent|-?\s?(?:\w+ )?(?:days?|hours?|minutes?|seconds?|weeks?|months?|years?|times|feet|foot|inch\w*"
-    r"|age|old)\b)",
+    r"\s*(?:%|percent|-?\s?(?:\w+ )?(?:days?|hours?|minutes?|seconds?|weeks?|months?|years?|times|feet|foot"
+    r"|inch\w*|age|old)\b)",
     re.IGNORECASE,
 )
 
@@ -115,7 +115,7 @@ def range_draws(program: Program, level: int, seed: str) -> Iterator[dict[int, F
 
 
 def numeral_bounds(program: Program) -> frozenset[Fraction]:
-    """Returns what no numeral may cross: bounds of units, and the numbers that the question names in words."""
+    """Returns what no numeral may cross: bounds of units, and the numbers that the question names."""
     fixed = {numeral.value for numeral in program.numerals if numeral.fixed}
     named = {value for value in explicit_values(program.question) | fixed if value > 1}
     return landmarks(program.question) | named
@@ -184,7 +184,7 @@ def _readable(numeral: Numeral, value: Fraction, question: str) -> bool:
     text = write_like(numeral, value).replace(",", "")
     digits = text.partition(".")[0]
     vowel = digits.startswith("8") or (digits.startswith(("11", "18")) and len(digits) % 3 == 2)
-    return vowel == (article[1].lower() == "an")
+    return (article[1].lower() == "an") is vowel
 
 
 def _range_value(rng: random.Random, old: Fraction, level: int) -> Fraction:

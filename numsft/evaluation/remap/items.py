@@ -95,7 +95,7 @@ def read_gsm8k(data_dir: Path, split: str) -> list[dict[str, str]]:
         texts = [row.get(key) for key in ("question", "answer")] if isinstance(row, dict) else [None]
         if not all(isinstance(text, str) for text in texts):
             raise UserError(
-                f"{path} line {number} is no JSON object with question and answer texts; fetch the file again."
+                f"{path} line {number} is no object with question and answer texts; fetch the file again."
             )
         rows.append(row)
     return rows
@@ -163,8 +163,8 @@ def coverage_table(counts: Counter[str], total: int) -> str:
     lines += [_line(reason, counts[reason], total, REASONS[reason]) for reason in refused]
     lines.append("")
     lines.append(
-        f"{counts['variants']} variants, {counts['variants derived twice']} of them also derived in full from "
-        "the solution's own words."
+        f"{counts['variants']} variants, {counts['variants derived twice']} of them also derived in full "
+        "from the solution's own words."
     )
     return "\n".join(lines)
 

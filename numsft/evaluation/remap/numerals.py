@@ -5,7 +5,7 @@
 | `16`, `80,000`, `$1.50`, `20-minute`, `30mph` | a numeral |
 | `40%`, `40 percent` | a numeral that may mean 40 or 0.4 |
 | `0`, `1`, `100`, `2/3` | fixed: stays as it is and explains constants |
-| `3:30`, `5-10`, `5 to 10`, `2nd`, `90's`, `#4`, `May 5`, `7 pm`, `grade 3`, `in 1990`, `1 1/2`, `½` | refused |
+| `3:30`, `5-10`, `5 to 10`, `2nd`, `90's`, `#4`, `May 5`, `7 pm`, `grade 3`, `1 1/2`, `½` | refused |
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def find_numerals(question: str) -> tuple[Numeral, ...]:
         if start in fractions:
             whole = fractions[start]
             rest = question[whole.end() :]
-            if re.match(r"[A-Za-z]|['’]", rest) or re.search(r"[A-Za-z\d-]$|\band $", question[: whole.start()]):
+            if re.match(r"[A-Za-z]|['’]", rest) or re.search(
+                r"[A-Za-z\d-]$|\band $", question[: whole.start()]
+            ):
                 raise Rejected("odd numeral", whole[0])
             found.append(Numeral(start, end, text, parse_number(text), False, True))
             continue

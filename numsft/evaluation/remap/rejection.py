@@ -2,6 +2,7 @@
 
 REASONS = {
     "unreadable answer": "no `#### number` at the end",
+    "disputed gold": "an audit found the data's own answer wrong, or one of two readings",
     "no annotation": "the solution has no <<...=...>>",
     "unreadable annotation": "an annotation is more than numbers, + - * / and %",
     "inexact step": "a step's value is not exactly its expression's, often a rounded one",
@@ -22,7 +23,7 @@ REASONS = {
 }
 
 
-class Rejected(Exception):  # noqa: N818  (not an error: most items are rejected)
+class Rejected(Exception):
     """An item is refused.
 
     Attributes:

@@ -17,7 +17,7 @@ _CALCULATION = re.compile(r"([\d.,$%()\s*/+\-A-Za-zx×÷]*?)=\s*\$?\s*$")
 
 
 def prose_expression(prose: str, value: Fraction) -> Expression | None:
-    """Returns the calculation that ends `prose`, or None where its words are not a plain one giving `value`."""
+    """Returns the calculation that ends `prose`, or None where it is not a plain one giving `value`."""
     match = _CALCULATION.search(prose.replace("–", "-").replace("−", "-"))
     if not match:
         return None

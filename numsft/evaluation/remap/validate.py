@@ -40,14 +40,19 @@ def program_problems(program: Program) -> list[str]:
     problems += [f"numeral {i} is used {count} times" for i, count in uses.items() if count != 1]
     problems += [f"step {n} is unused" for n in range(len(program.steps) - 1) if n not in used_steps]
     try:
-        if program.run({}) != [step.value for step in program.steps] or program.gold != program.steps[-1].value:
+        if (
+            program.run({}) != [step.value for step in program.steps]
+            or program.gold != program.steps[-1].value
+        ):
             problems.append("the original values do not give the original answer")
     except (ZeroDivisionError, IndexError):
         problems.append("the program does not run on the original values")
     return problems
 
 
-def remap_problems(program: Program, values: dict[int, Fraction], question: str, answer: Fraction) -> list[str]:
+def remap_problems(
+    program: Program, values: dict[int, Fraction], question: str, answer: Fraction
+) -> list[str]:
     """Returns what is wrong with the remapped `question` and `answer`; empty where nothing is.
 
     The new text is parsed again: its numerals are the mapped ones, the text around them is unchanged, and

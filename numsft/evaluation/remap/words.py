@@ -1,7 +1,7 @@
 """The numbers that the words of a question mean: `half` is 2, a `week` has 7 days.
 
-They serve twice: a numeral with such a value is refused, since a literal might be the word; and a literal that
-is no numeral and no step must be one of them.
+They serve twice: a numeral with such a value is refused, since a literal might be the word; and a literal
+that is no numeral and no step must be one of them.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _PARTS = {
 _EXPLICIT: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"hal(?:f|ve|ves|ved|ving)|halfway", ("2", "1/2")),
     (r"twice|doubl\w*|both|twins?|duo|pairs?|couples?|second|dual|two-\w+|either|bi\w*weekly", ("2",)),
+    (r"one of each|one each", ("2",)),
     (r"tripl\w*|thrice|trio|threefold", ("3",)),
     (r"quadrupl\w*|fourfold|quartet", ("4",)),
     (r"quarters?|quarterly", ("4", "1/4", "3/4", "3", "25", "0.25")),
@@ -64,24 +65,27 @@ _UNITS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"pounds?|ounces?|lbs?|oz", ("16",)),
     (r"tons?|kilo\w*|kgs?|km|meters?|metres?|grams?|liters?|litres?|ml", ("1000", "2000", "100")),
     (r"miles?", ("5280",)),
+    (r"spiders?|octop\w*", ("8",)),
+    (r"insects?|ants?|bees?", ("6",)),
 )
-# What a thing has, or how often something happens. It explains a constant; that a numeral of the same value is
-# in the question and in no other step rules out a confusion.
+# What a thing has, or how often something happens. It explains a constant; a numeral of the same value is not
+# refused for it, since each numeral must stand in exactly one step anyway.
 _THINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"other|another|alternate|back|return\w*|round[- ]trips?|each way|two-way", ("2",)),
     (r"mondays?|tuesdays?|wednesdays?|thursdays?|fridays?|saturdays?|sundays?|school", ("5", "2")),
-    (r"square|rectang\w*|sides?|perimeter|tables?|chairs?|cars?|dogs?|cats?|cows?|horses?|legs?|tires?", ("4",)),
+    (
+        r"square|rectang\w*|sides?|perimeter|tables?|chairs?|cars?|dogs?|cats?|cows?|horses?|legs?|tires?",
+        ("4",),
+    ),
     (r"wheels?|bicycles?|bikes?|motorcycles?|chickens?|birds?|legs?|arms?|eyes?|shoes?|socks?", ("2",)),
     (r"triang\w*|tricycles?", ("3",)),
-    (r"spiders?|octop\w*", ("8",)),
-    (r"insects?|ants?|bees?", ("6",)),
     (r"average|mean|middle|area|rectang\w*|perimeter", ("2",)),
 )
 _CENTS = re.compile(r"%|\bper ?cent|\$|\bcents?\b|\bdollars?\b|\bcm\b|\bcentimet", re.IGNORECASE)
 
 
 def explicit_values(question: str) -> frozenset[Fraction]:
-    """Returns every number that a word of `question` names: cardinals, parts such as `a third`, `twice`, ..."""
+    """Returns every number that a word of `question` names: cardinals, `a third`, `twice`, ..."""
     found = set(_matches(_EXPLICIT, question))
     words = re.findall(r"[a-z]+", question.lower())
     for i, word in enumerate(words):
@@ -101,7 +105,7 @@ def explicit_values(question: str) -> frozenset[Fraction]:
 
 
 def unit_values(question: str) -> frozenset[Fraction]:
-    """Returns every number that a unit in `question` suggests: 7 of a week, 60 of an hour, 100 of a percent."""
+    """Returns every number that a unit in `question` suggests: 7 of a week, 60 of an hour."""
     found = set(_matches(_UNITS, question))
     if _CENTS.search(question):
         found |= {Fraction(100), Fraction(1, 100)}
