@@ -7,7 +7,6 @@ solved by 2/2, both literals look like the numeral 2.
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations
@@ -28,14 +27,6 @@ DISPUTED = frozenset(
         "fbfe67e3ade2b0bd",  # 768: twice as many now, or after more books
         "c4de7ed44de7a40c",  # 835: "a total of" for each, or for all one after the other
     }
-)
-_BODY_PARTS = re.compile(
-    r"[\s-](?:legs?|wheels?|eyes?|arms?|tires?|wings?|fingers?|toes?|sides?|legged|sided|wheeled)\b"
-)
-_ONES = re.compile(
-    r"\b(?:one|once|single|himself|herself|itself|themselves|themself|myself|another|extra|additional|first|last"
-    r"|each other|half|percent|a (?:third|quarter|fourth|fifth|sixth|eighth|tenth))\b|%|\d/\d",
-    re.IGNORECASE,
 )
 
 
@@ -129,12 +120,8 @@ def bind_steps(question: str, steps: tuple[Step, ...], gold: Fraction) -> Progra
     if not free:
         raise Rejected("no numeral")
     explicit = explicit_values(question) | _fixed_constants(question, numerals)
-    meant = (
-        explicit
-        | unit_values(question)
-        | (frozenset({Fraction(1)}) if _ONES.search(question) else frozenset())
-    )
-    _check_numerals(question, numerals, free, meant)
+    meant = explicit | unit_values(question)
+    _check_numerals(numerals, free, meant)
     constants = meant | thing_values(question)
 
     sources: list[tuple[Source, ...]] = []
@@ -157,9 +144,7 @@ def _fixed_constants(question: str, numerals: tuple[Numeral, ...]) -> frozenset[
     return frozenset(values)
 
 
-def _check_numerals(
-    question: str, numerals: tuple[Numeral, ...], free: list[int], constants: frozenset[Fraction]
-) -> None:
+def _check_numerals(numerals: tuple[Numeral, ...], free: list[int], constants: frozenset[Fraction]) -> None:
     seen: set[Fraction] = set()
     for i in free:
         readings = numerals[i].readings

@@ -184,7 +184,7 @@ def _readable(numeral: Numeral, value: Fraction, question: str) -> bool:
     text = write_like(numeral, value).replace(",", "")
     digits = text.partition(".")[0]
     vowel = digits.startswith("8") or (digits.startswith(("11", "18")) and len(digits) % 3 == 2)
-    return (article[1].lower() == "an") is vowel
+    return bool((article[1].lower() == "an") is vowel)
 
 
 def _range_value(rng: random.Random, old: Fraction, level: int) -> Fraction:
@@ -206,9 +206,9 @@ def _range(old: Fraction, level: int) -> tuple[int, int]:
 
 def _as_short(new: Fraction, old: Fraction) -> bool:
     """Whether `new` needs no more decimals than `old`, where that has a last one."""
-    for decimals in range(13):
-        if (old * 10**decimals).denominator == 1:
-            return (new * 10**decimals).denominator == 1
+    for scale in (Fraction(10**decimals) for decimals in range(13)):
+        if (old * scale).denominator == 1:
+            return (new * scale).denominator == 1
     return True
 
 

@@ -82,6 +82,13 @@ _THINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"average|mean|middle|area|rectang\w*|perimeter", ("2",)),
 )
 _CENTS = re.compile(r"%|\bper ?cent|\$|\bcents?\b|\bdollars?\b|\bcm\b|\bcentimet", re.IGNORECASE)
+# What explains a constant 1: a word for one, or a part of a whole (1 - 1/4). Any other 1 is often a slip of
+# the data.
+_ONE = re.compile(
+    r"\b(?:one|once|single|himself|herself|itself|themselves|myself|another|extra|additional|first|last|half"
+    r"|percent|a (?:third|quarter|fourth|fifth|sixth|eighth|tenth))\b|%|\d/\d",
+    re.IGNORECASE,
+)
 
 
 def explicit_values(question: str) -> frozenset[Fraction]:
@@ -107,6 +114,8 @@ def explicit_values(question: str) -> frozenset[Fraction]:
 def unit_values(question: str) -> frozenset[Fraction]:
     """Returns every number that a unit in `question` suggests: 7 of a week, 60 of an hour."""
     found = set(_matches(_UNITS, question))
+    if _ONE.search(question):
+        found.add(Fraction(1))
     if _CENTS.search(question):
         found |= {Fraction(100), Fraction(1, 100)}
     return frozenset(found)
