@@ -22,7 +22,9 @@ def wilson_interval(successes: float, n: int) -> tuple[float, float]:
     share, z2 = successes / n, _Z * _Z
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = _Z * sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return (max(0.0, centre - half), min(1.0, centre + half))
+    low = 0.0 if successes == 0 else centre - half  # exact where rounding would leave 1e-18
+    high = 1.0 if successes == n else centre + half
+    return (low, high)
 
 
 def mcnemar(pairs: Iterable[tuple[bool, bool]]) -> dict[str, float]:
