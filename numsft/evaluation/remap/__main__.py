@@ -76,7 +76,7 @@ def _write(output: Path, rows: list[dict[str, Any]]) -> None:
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with unfinished.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            file.writelines(json.dumps(row) + "\n" for row in rows)
         os.replace(unfinished, output)
     except OSError as error:
         raise UserError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import re
 
+from numsft.errors import RunError
 from numsft.evaluation.remap.words import number_words
 
 _NAMES = {
@@ -88,7 +89,7 @@ def control_rewrite(question: str, seed: str, avoid: frozenset[str] = frozenset(
     """Returns `question` with other words and the same numbers, different from every text in `avoid`.
 
     Raises:
-        RuntimeError: If `avoid` leaves no rewrite, which takes dozens of variants of one question.
+        RunError: If `avoid` leaves no rewrite, which takes dozens of variants of one question.
     """
     rng = random.Random(seed)
     for attempt in range(1000):
@@ -100,7 +101,7 @@ def control_rewrite(question: str, seed: str, avoid: frozenset[str] = frozenset(
             text = f"{text} {rng.choice(_CLOSINGS)}"
         if text != question and text not in avoid and _numbers(text) == _numbers(question):
             return text
-    raise RuntimeError(f"no further control rewrite after {len(avoid)} of them; ask for fewer variants.")
+    raise RunError(f"no further control rewrite after {len(avoid)} of them; ask for fewer variants.")
 
 
 def _numbers(text: str) -> tuple[list[str], list[str]]:

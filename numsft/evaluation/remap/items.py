@@ -80,7 +80,7 @@ def read_gsm8k(data_dir: Path, split: str) -> list[dict[str, str]]:
     """
     path = data_dir / "gsm8k" / f"{split}.jsonl"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise UserError(
