@@ -384,6 +384,12 @@ def test_the_control_renames_people_consistently():
     assert text.count(new) == 2
 
 
+def test_the_control_keeps_the_grammar_of_needs_and_wants():
+    for seed in range(20):
+        text = control_rewrite("She needs to buy 20 pens and wants a car.", str(seed))
+        assert "requires to" not in text and "wishes a" not in text
+
+
 def test_rows_have_the_published_keys_and_pair_each_variant_with_a_control():
     items = [{"question": q, "answer": a} for q, a in (SHELLS, SALE, SHARED)]
     rows, counts = remap_rows(items, 2, 0)

@@ -47,7 +47,6 @@ _SYNONYMS = {
     "gave": "handed",
     "gives": "hands",
     "money": "cash",
-    "also": "in addition",
     "picked": "gathered",
     "picks": "gathers",
     "collected": "gathered",
@@ -59,6 +58,7 @@ _SYNONYMS = {
     "dad": "father",
     "father": "dad",
 }
+_BEFORE_TO = ("decides", "decided", "wants", "wanted")  # `wishes to buy`, but not `wishes a car`
 _OPENINGS = (
     "Consider the following situation.",
     "Here is a short word problem.",
@@ -130,4 +130,7 @@ def _with_synonyms(question: str, rng: random.Random) -> str:
 def _plain(match: re.Match[str]) -> bool:
     """Whether the word stands by itself; `every other` must stay, since it means two."""
     following = match.string[match.end() :]
+    before_to = following.startswith(" to ")
+    if (match[0] == "needs" and before_to) or (match[0] in _BEFORE_TO and not before_to):
+        return False
     return not re.match(r" (?:other|second|third|to be)\b|-|[’']", following)
