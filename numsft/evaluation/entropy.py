@@ -42,6 +42,9 @@ class EntropySums:
         digit_subspace_entropy: Sum over digit positions of the entropy over the number tokens alone, nats.
         digit_mass: Sum over digit positions of the full softmax's mass on the number tokens.
         cut_rows: Rows that were longer than the model's positions and were read up to there.
+        ties: Positions whose two largest logits are as good as equal in the model's precision
+            (`is_tie`): there greedy decoding may go either way when the batch is cut differently.
+        tied_texts: Texts with at least one of them.
     """
 
     digit_tokens: int = 0
@@ -51,6 +54,8 @@ class EntropySums:
     digit_subspace_entropy: float = 0.0
     digit_mass: float = 0.0
     cut_rows: int = 0
+    ties: int = 0
+    tied_texts: int = 0
 
     def __add__(self, other: EntropySums) -> EntropySums:
         """Return the sums over both."""
@@ -70,6 +75,8 @@ class EntropySums:
             "digit_subspace_entropy": per(self.digit_subspace_entropy, self.digit_tokens),
             "digit_mass": per(self.digit_mass, self.digit_tokens),
             "cut_rows": self.cut_rows,
+            "ties": self.ties,
+            "tied_texts": self.tied_texts,
         }
 
 
@@ -123,7 +130,9 @@ def token_entropies(
             hidden = _hidden_states(model, ids.clamp(min=0), present)
             # The token at t is predicted at t - 1.
             rows = hidden[:, :-1][read[:, 1:].to(hidden.device)]
-            total += _sums(model, head, rows, ids[:, 1:][read[:, 1:]], vocab)
+            sums, tied = _sums(model, head, rows, ids[:, 1:][read[:, 1:]], vocab)
+            text_of = read[:, 1:].nonzero()[:, 0]
+            total += sums + EntropySums(ties=int(tied.sum()), tied_texts=len(text_of[tied].unique()))
     finally:
         model.train(was_training)
     return total
@@ -189,8 +198,24 @@ def _hidden_states(model: Any, ids: Tensor, present: Tensor) -> Tensor:
     return caught[-1][:, -ids.shape[1] :]  # prompt tuning puts virtual tokens in front
 
 
-def _sums(model: Any, head: Any, hidden: Tensor, tokens: Tensor, vocab: NumberVocab) -> EntropySums:
-    """Sum over N positions, from their hidden states `[N, H]` and the tokens `[N]` that stand there."""
+def is_tie(largest: Tensor, second: Tensor, dtype: torch.dtype) -> Tensor:
+    """Whether the two largest logits, `[N]` each, are as good as equal.
+
+    A sum over thousands of terms, taken in another order, moves a logit by some units of its last place: they
+    are a tie within 1e-5 of their size in float32, and within two units in half precision.
+    """
+    tolerance = 1e-5 if dtype == torch.float32 else 2 * torch.finfo(dtype).eps
+    return largest - second <= tolerance * largest.abs().clamp(min=1)
+
+
+def _sums(
+    model: Any, head: Any, hidden: Tensor, tokens: Tensor, vocab: NumberVocab
+) -> tuple[EntropySums, Tensor]:
+    """Sum over N positions, from their hidden states `[N, H]` and the tokens `[N]` that stand there.
+
+    Returns:
+        The sums, without ties, and `[N]` bool on the CPU: where there is a tie.
+    """
     transform = logit_transform(base_model_of(model).config)
     device = head.weight.device
     vocab, tokens = vocab.to(device), tokens.to(device)
@@ -198,9 +223,11 @@ def _sums(model: Any, head: Any, hidden: Tensor, tokens: Tensor, vocab: NumberVo
     width = getattr(head, "out_features", head.weight.shape[0])
     chunk = max(1, _LOGITS_AT_ONCE // width)
     sums = torch.zeros(4, dtype=torch.float64)
+    tied = []
     for start in range(0, len(tokens), chunk):
         part = slice(start, start + chunk)
         z = transform.apply_(_logits(head, hidden[part].to(device)))  # [m, V] float32
+        tied.append(is_tie(*z.topk(2).values.T, hidden.dtype).cpu())
         digit = is_digit[part]
         numbers = z[digit][:, vocab.token_ids]  # [k, C]
         log_sum = z.logsumexp(1)
@@ -213,7 +240,7 @@ def _sums(model: Any, head: Any, hidden: Tensor, tokens: Tensor, vocab: NumberVo
         # Metal has no float64, so the sums are taken on the CPU.
         sums += torch.stack([column.cpu().sum(dtype=torch.float64) for column in columns])
     n_digits = int(is_digit.sum())
-    return EntropySums(n_digits, len(tokens) - n_digits, *sums.tolist())
+    return EntropySums(n_digits, len(tokens) - n_digits, *sums.tolist()), torch.cat(tied)
 
 
 def _logits(head: Any, hidden: Tensor) -> Tensor:

@@ -219,3 +219,15 @@ def test_smollm2_is_as_unsure_on_gsm8k_as_was_measured_before():
     assert (means["digit_tokens"], means["other_tokens"]) == (1107, 1818)
     assert means["digit_entropy"] == pytest.approx(0.99, abs=0.03)
     assert means["other_entropy"] == pytest.approx(1.64, abs=0.04)
+
+
+def test_ties_are_positions_where_two_tokens_have_the_same_logit():
+    model, tokenizer = sharp(tiny_llama()), tiny_tokenizer()
+    before = token_entropies(model, tokenizer, PROMPTS, TEXTS)
+    assert (before.ties, before.tied_texts) == (0, 0)
+    with torch.no_grad():  # every token above 64 is as likely as its twin below
+        weight = model.get_output_embeddings().weight
+        weight[64:] = weight[:64]
+    after = token_entropies(model, tokenizer, PROMPTS, TEXTS, 2)
+    assert after.ties == after.digit_tokens + after.other_tokens
+    assert after.tied_texts == sum(bool(text) for text in TEXTS)
