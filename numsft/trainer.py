@@ -19,11 +19,12 @@ from numsft import hub
 from numsft.config import NumSFTConfig
 from numsft.errors import RunError, UserError
 from numsft.faults import find_rows
+from numsft.filler import ROW_LENGTHS, WithRowLengths, without_last_rows
 from numsft.head import SUM_NAMES
 from numsft.liger import use_layer_kernels
 from numsft.metrics import MetricSums, summarise
 from numsft.microbatch import StepCounts, count_step, head_batch
-from numsft.numerals import IGNORED, NumberVocab
+from numsft.numerals import NumberVocab
 from numsft.objective import Objective
 from numsft.trl_bridge import (
     HeadCall,
@@ -146,7 +147,7 @@ class NumSFTTrainer(SFTTrainer):
         if counts is not None and isinstance(num_items_in_batch, int):
             counts = dataclasses.replace(counts, tokens=torch.tensor(float(num_items_in_batch)))
         batch = head_batch(inputs, self.vocab, self.objective, counts, seed=self._noise_seed())
-        model_inputs = {name: value for name, value in inputs.items() if name != "labels"}
+        model_inputs = {name: value for name, value in inputs.items() if name not in ("labels", ROW_LENGTHS)}
         # The cache would switch off the isolation of packed documents, and checkpointing refuses it.
         model_inputs["use_cache"] = False
         if self.aux_loss_enabled:
@@ -222,6 +223,15 @@ class NumSFTTrainer(SFTTrainer):
             output.metrics[f"{prefix}_num_tokens"] = self._counter.input_tokens
         return output
 
+    def _get_dataloader(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the parent's dataloader; a batch of an evaluation also says how long each of its rows is."""
+        collator = self.data_collator
+        self.data_collator = collator if kwargs.get("is_training") else WithRowLengths(collator)
+        try:
+            return super()._get_dataloader(*args, **kwargs)
+        finally:
+            self.data_collator = collator
+
     def prediction_step(
         self,
         model: Any,
@@ -231,17 +241,13 @@ class NumSFTTrainer(SFTTrainer):
     ) -> Any:
         """Evaluate one batch; rows that only fill up the last distributed batch are not counted."""
         inputs = self._prepare_inputs(inputs)
+        lengths = inputs.pop(ROW_LENGTHS, None)
         state = self.accelerator.gradient_state
-        rows = inputs["labels"].shape[0] if inputs.get("labels") is not None else 0
-        if (
-            state.end_of_dataloader
-            and state.remainder > 0
-            and self.accelerator.num_processes > 1
-            and rows > 1
-        ):
-            own = max(0, min(rows, state.remainder - self.accelerator.process_index * rows))
-            inputs["labels"] = inputs["labels"].clone()
-            inputs["labels"][own:] = IGNORED
+        processes = self.accelerator.num_processes
+        filled_up = processes > 1 and state.end_of_dataloader and state.remainder > 0
+        if filled_up and lengths is not None and inputs.get("labels") is not None:
+            own = state.remainder - self.accelerator.process_index * len(lengths)
+            inputs["labels"] = without_last_rows(inputs["labels"], lengths, max(0, min(len(lengths), own)))
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     def _warn_of_low_logit(self, metrics: dict[str, float]) -> None:

@@ -98,9 +98,7 @@ class OneProcess:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.optimizer = torch.optim.SGD(
-            [p for p in model.parameters() if p.requires_grad], lr=LEARNING_RATE
-        )
+        self.optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=LEARNING_RATE)
 
     def batches(self, step: int) -> list[dict[str, Tensor]]:
         return [batch for rank in range(RANKS) for batch in micro_batches(step, rank)]
