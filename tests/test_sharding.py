@@ -7,11 +7,14 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from scripts.train_fsdp2_trainer import train_case
 from sharding import STEPS, train_in_one_process
+from test_trainer import METRICS
 
 SCRIPTS = Path(__file__).parent / "scripts"
 TOLERANCE = 2e-5  # of a tensor's norm, float32
@@ -31,17 +34,16 @@ FSDP2_CASES = {
 }
 
 
-def launch(script: str, out: Path, argument: str, **environment: str) -> list[dict]:
+def launch(script: str, out: Path, argument: str, launcher: Sequence[str] = (), **environment) -> list[dict]:
     """Run a script in two processes; return what each saved."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    launcher = launcher or ("torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}")
+    launcher = [part.format(port=port) for part in launcher]
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"),
-            *(str(SCRIPTS / script), str(out), argument),
-        ],
+        [sys.executable, "-m", *launcher, str(SCRIPTS / script), str(out), argument],
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
@@ -130,4 +132,56 @@ def test_zero3_makes_the_same_collective_calls_whatever_the_data(zero3, name):
     assert ranks[0] == ranks[1]
     first, *later = ranks[0][2:]
     assert sum(first.values()) > 0
+    assert all(calls == first for calls in later)
+
+
+TRAINER_CASES = {
+    "trained head": dict(head="trained", gradient_accumulation_steps=2),
+    "tied head": dict(head="tied", gradient_accumulation_steps=2),
+    "frozen head": dict(head="frozen", gradient_accumulation_steps=2),
+    "head trained beside LoRA": dict(head="saved", gradient_accumulation_steps=2),
+    "packed": dict(head="trained", packing=True, max_length=24, gradient_accumulation_steps=1),
+}
+ACCELERATE = (
+    *(
+        "accelerate.commands.launch",
+        "--use_fsdp",
+        "--fsdp_version=2",
+        "--num_processes=2",
+        "--num_machines=1",
+    ),
+    *("--mixed_precision=no", "--dynamo_backend=no", "--main_process_port={port}"),
+    *("--fsdp_auto_wrap_policy=TRANSFORMER_BASED_WRAP", "--fsdp_state_dict_type=FULL_STATE_DICT"),
+    *("--fsdp_cpu_ram_efficient_loading=false", "--fsdp_reshard_after_forward=true"),
+)
+
+
+@pytest.fixture(scope="module")
+def fsdp2_trainer(tmp_path_factory):
+    out = tmp_path_factory.mktemp("trainer")
+    cases = json.dumps(TRAINER_CASES)
+    return launch("train_fsdp2_trainer.py", out, cases, ACCELERATE, ACCELERATE_USE_CPU="true")
+
+
+@pytest.mark.parametrize("name", TRAINER_CASES)
+def test_the_trainer_under_accelerates_fsdp2_takes_the_steps_of_one_process(fsdp2_trainer, tmp_path, name):
+    case = {**TRAINER_CASES[name], "gradient_accumulation_steps": 1}
+    one = train_case(tmp_path, {**case, "per_device_train_batch_size": 4 if "packing" in case else 8}, False)
+    for rank in fsdp2_trainer:
+        two = rank[name]
+        for step in range(2):
+            assert_close(two["steps"][step], one["steps"][step], f"step {step}")
+            for metric in (*METRICS, "num_tokens"):
+                expected = one["logs"][step][metric]
+                assert two["logs"][step][metric] == pytest.approx(expected, rel=TOLERANCE), metric
+        assert_close(two["weights"], one["weights"], "weights")
+        for metric in METRICS:
+            expected = one["evaluation"][f"eval_{metric}"]
+            assert two["evaluation"][f"eval_{metric}"] == pytest.approx(expected, rel=1e-4), metric
+
+
+@pytest.mark.parametrize("name", TRAINER_CASES)
+def test_the_trainer_makes_the_same_collective_calls_whatever_the_data(fsdp2_trainer, name):
+    first, *later = [calls for rank in fsdp2_trainer for calls in rank[name]["collectives"]]
+    assert first["c10d.allreduce_.default"] > 0, "N and S are counted over the ranks"
     assert all(calls == first for calls in later)

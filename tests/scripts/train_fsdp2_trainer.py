@@ -6,6 +6,7 @@ DDP. So this one decision is made for it here; everything after it is accelerate
 
 import functools
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -24,6 +25,10 @@ from transformers import TrainerCallback
 
 from numsft.trl_bridge import base_model_of
 
+# Rows of two steps of 2 ranks x 2 micro-batches x 2 rows: rank 1 has no digit in the first, rank 0 none in
+# the second (every fourth row of `sums_dataset` has none).
+ORDER = [0, 1, 3, 7, 2, 4, 11, 15, 19, 23, 5, 6, 27, 31, 8, 9]
+
 
 def be_fsdp_on_a_cpu() -> None:
     initialise = AcceleratorState.__init__
@@ -39,13 +44,19 @@ def be_fsdp_on_a_cpu() -> None:
 
 
 class Recorder(TrainerCallback):
-    """Keeps whole gradients and the collective calls of each step."""
+    """Keeps whole gradients and the collective calls of each step, from its data to its gradients."""
 
     def __init__(self):
         self.steps, self.collectives = [], []
 
-    def on_step_begin(self, *args, **kwargs):
-        self.counter = CollectiveCounter().__enter__()
+    def watch(self, trainer):
+        collect = trainer.get_batch_samples
+
+        def counted(*args):
+            self.counter = CollectiveCounter().__enter__()
+            return collect(*args)
+
+        trainer.get_batch_samples = counted
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         self.counter.__exit__(None, None, None)
@@ -57,38 +68,46 @@ def whole(tensor):
     return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().double().clone()
 
 
-def main(out: str, settings: str) -> None:
-    options = json.loads(settings)
-    order, head = options.pop("order"), options.pop("head")
+def train_case(out: Path, case: dict, sharded: bool) -> dict:
+    """Train the trainer's way; return gradients, collective calls, logs, evaluation and trained weights."""
+    options = dict(case)
+    head = options.pop("head")
     if head in ("frozen", "saved"):
         options["peft_config"] = LoraConfig(
             r=4,
             target_modules=["q_proj", "v_proj", "up_proj"],
             modules_to_save=["lm_head"] if head == "saved" else None,
         )
-    sharded = options.pop("sharded")
-    if sharded:
-        be_fsdp_on_a_cpu()
     recorder = Recorder()
     trainer = tiny_trainer(
         out,
         model=tiny_llama(vocab_size=104, tied=head == "tied"),
-        dataset=sums_dataset(32).select(order),
+        dataset=sums_dataset(32).select(ORDER),
         eval_dataset=sums_dataset(7, seed=5),
         callbacks=[recorder],
+        max_steps=2,
         **options,
     )
+    recorder.watch(trainer)
     trainer.train()
     layers = base_model_of(trainer.accelerator.unwrap_model(trainer.model)).model.layers
     assert isinstance(layers[0], FSDPModule) == sharded
-    seen = {
+    return {
         "steps": recorder.steps,
         "collectives": recorder.collectives,
         "logs": [entry for entry in trainer.state.log_history if "loss" in entry],
         "evaluation": trainer.evaluate(),
         "weights": {n: whole(p) for n, p in trainer.model.named_parameters() if p.requires_grad},
     }
-    torch.save(seen, Path(out) / f"rank{trainer.args.process_index}.pt")
+
+
+def main(out: str, cases: str) -> None:
+    be_fsdp_on_a_cpu()
+    seen = {
+        name: train_case(Path(out), {**case, "per_device_train_batch_size": 2}, sharded=True)
+        for name, case in json.loads(cases).items()
+    }
+    torch.save(seen, Path(out) / f"rank{os.environ['RANK']}.pt")
 
 
 if __name__ == "__main__":
