@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+from accelerate.parallelism_config import ParallelismConfig
 from torch import Tensor
 from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
@@ -21,7 +23,7 @@ from numsft.errors import RunError, UserError
 from numsft.faults import find_rows
 from numsft.filler import ROW_LENGTHS, WithRowLengths, without_last_rows
 from numsft.head import SUM_NAMES
-from numsft.liger import use_layer_kernels
+from numsft.liger import use_layer_kernels, why_no_layer_kernels
 from numsft.metrics import MetricSums, summarise
 from numsft.microbatch import StepCounts, count_step, head_batch
 from numsft.numerals import NumberVocab
@@ -75,6 +77,7 @@ class NumSFTTrainer(SFTTrainer):
     def __init__(self, model: Any, args: TrainingArguments | None = None, **kwargs: Any) -> None:
         """Build the trainer; arguments are those of `SFTTrainer`."""
         args = _as_num_sft_config(args)
+        _refuse_sharded_sequences(args.parallelism_config or _launched_parallelism())
         for name in ("compute_loss_func", "compute_metrics", "preprocess_logits_for_metrics"):
             if kwargs.get(name) is not None:
                 raise UserError(
@@ -86,7 +89,6 @@ class NumSFTTrainer(SFTTrainer):
         callbacks = [*(kwargs.pop("callbacks", None) or []), self._counter]
         with without_peft_warning():
             super().__init__(model, args, callbacks=callbacks, **kwargs)
-        self._refuse_sharded_sequences()
         self.model_accepts_loss_kwargs = True
 
         self.vocab = self._number_vocab()
@@ -96,7 +98,7 @@ class NumSFTTrainer(SFTTrainer):
         wants_cost = self.objective.token_loss.needs_cost_embedding
         self._cost_embedding = frozen_cost_embedding(self.model) if wants_cost else None
         if args.liger_layer_kernels and not use_layer_kernels(base_model_of(self.model)):
-            logger.warning("No GPU here: Liger's layer kernels are left off.")
+            logger.warning("Liger's layer kernels are left off: %s.", why_no_layer_kernels())
 
         self.card = hub.CardFacts()
         device = self.accelerator.device
@@ -310,22 +312,6 @@ class NumSFTTrainer(SFTTrainer):
         self.objective.check_vocab(vocab)
         return vocab.to(self.accelerator.device)
 
-    def _refuse_sharded_sequences(self) -> None:
-        config = self.accelerator.parallelism_config
-        if config is None:
-            return
-        for name, size in (
-            ("context", config.cp_size),
-            ("sequence", config.sp_size),
-            ("tensor", config.tp_size),
-        ):
-            if size > 1:
-                raise UserError(
-                    f"{name} parallelism of size {size} is not supported: it cuts rows or the head "
-                    "apart, and numbers "
-                    "with them; use data parallelism (DDP, FSDP2 or ZeRO) with packing instead."
-                )
-
     def _noise_seed(self) -> int:
         """A seed that differs by run seed and step, and comes back on resume; rows add their own."""
         return hash((self.args.seed, self.state.global_step))
@@ -349,6 +335,24 @@ class _RunState(TrainerCallback, ExportableState):
             self.input_tokens = stored["attributes"]["input_tokens"] if resumed else 0
             self.window = stored["attributes"]["window"] if resumed else None
             self.on_resume(self.window)
+
+
+def _launched_parallelism() -> ParallelismConfig | None:
+    """Return what `accelerate launch` was told, as `Accelerator` itself will read it."""
+    told = os.environ.get("ACCELERATE_USE_PARALLELISM_CONFIG", "false").lower() == "true"
+    return ParallelismConfig() if told else None
+
+
+def _refuse_sharded_sequences(config: ParallelismConfig | None) -> None:
+    """Raise `UserError` where accelerate's `ParallelismConfig` would cut rows or the head apart."""
+    if config is None:
+        return
+    for name, size in (("context", config.cp_size), ("sequence", config.sp_size), ("tensor", config.tp_size)):
+        if size > 1:
+            raise UserError(
+                f"{name} parallelism of size {size} is not supported: it cuts rows or the head apart, and "
+                "numbers with them; use data parallelism (DDP, FSDP2 or ZeRO) with packing instead."
+            )
 
 
 def _as_num_sft_config(args: TrainingArguments | None) -> NumSFTConfig:
