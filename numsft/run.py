@@ -95,14 +95,16 @@ def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer,
         recipe: The recipe.
         output_dir: Instead of the recipe's own, for a dry run.
     """
-    from trl import get_peft_config, get_quantization_config  # type: ignore[attr-defined]
+    from trl import get_peft_config  # type: ignore[attr-defined]
 
     from numsft.data import load_datasets
     from numsft.models import load_model, load_tokenizer
     from numsft.numerals import NumberVocab
+    from numsft.quantization import quantization_config
     from numsft.trainer import NumSFTTrainer
 
     training, arguments, data = recipe.training, recipe.model, recipe.data
+    quantization = quantization_config(arguments, training)
     name = str(arguments.model_name_or_path)
     source = dict(gguf_file=data.gguf_file, revision=arguments.model_revision)
     tokenizer = load_tokenizer(name, trust_remote_code=training.trust_remote_code, **source)
@@ -113,7 +115,7 @@ def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer,
         name,
         dtype=arguments.dtype or "auto",
         attn_implementation=arguments.attn_implementation,
-        quantization_config=get_quantization_config(arguments),
+        quantization_config=quantization,
         trust_remote_code=training.trust_remote_code,
         **source,
     )
