@@ -72,7 +72,9 @@ def reason(error: Exception, repo_id: str) -> tuple[type[UserError] | type[RunEr
             "hub_model_id"
         )
     if status in (400, 402, 404):
-        return UserError, f"the Hub refused it ({status}): {_short(sent)}"
+        # About a card, the client's own error says more than the one of the request.
+        said = error if isinstance(error, ValueError) else sent
+        return UserError, f"the Hub refused it ({status}): {_short(said)}"
     if status in (409, 412):
         return RunError, f"somebody else is writing to {repo_id} ({status}): try again"
     if status is not None:
@@ -154,6 +156,7 @@ def _host(url: str) -> str:
 
 def _short(error: BaseException) -> str:
     """The message on one line; what follows `?` in an address can be a signature and is left out."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = str(getattr(error, "server_message", None) or error).partition("For more information check:")[0]
+    text = " ".join(text.split()) or type(error).__name__
     text = re.sub(r"(https?://[^\s?'\"]+)\?[^\s'\"]*", r"\1", text).rstrip(".")
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."
