@@ -141,15 +141,20 @@ def _name_of_base(adapter: Path) -> str | None:
 
 def _merged(model: Any, adapter: Path) -> Any:
     """Return the base with the adapter in its weights, all of them in the base's precision."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils import ModulesToSaveWrapper
 
-    for module in model.modules():
-        if isinstance(module, ModulesToSaveWrapper):
-            dtype = next(module.original_module.parameters()).dtype
-            module.modules_to_save.to(dtype)
-    _untie(model.get_base_model())
+    base = model.get_base_model()
+    was_tied = base.config.get_text_config().tie_word_embeddings
+    _untie(base)
     try:
+        for module in model.modules():
+            if isinstance(module, ModulesToSaveWrapper):
+                module.modules_to_save.to(next(module.original_module.parameters()).dtype)
+            elif isinstance(module, BaseTunerLayer) and hasattr(module, "merge"):
+                _merge_layer(module)
         with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="(Already following|All) adapters (were|are already) merged")
             warnings.filterwarnings("ignore", message="Input and output embeddings are no longer tied")
             warnings.filterwarnings("ignore", message="Model with `tie_word_embeddings=True`")
             merged = model.merge_and_unload(safe_merge=True)
@@ -157,24 +162,35 @@ def _merged(model: Any, adapter: Path) -> Any:
         raise RunError(f"{adapter} cannot be merged: {error}") from error
     inner, outer = merged.get_input_embeddings(), merged.get_output_embeddings()
     if outer is not None:
-        tied = inner.weight is outer.weight or inner.weight.data_ptr() == outer.weight.data_ptr()
+        tied = was_tied and torch.equal(inner.weight, outer.weight)
+        if tied:
+            outer.weight = inner.weight
         merged.config.get_text_config().tie_word_embeddings = merged.config.tie_word_embeddings = tied
     return merged.eval()
 
 
-def _untie(base: Any) -> None:
-    """Give the head a weight of its own where an adapter sits on one of two tied embeddings only.
+def _merge_layer(layer: Any) -> None:
+    """Merge one layer so that each of its weights is rounded once."""
+    base = layer.get_base_layer()
+    dtype = base.weight.dtype
+    if dtype in (torch.bfloat16, torch.float16):
+        layer.float()
+    layer.merge(safe_merge=True)
+    base.to(dtype)
 
-    A merge adds to the weight in place, so the other one would change with it (peft#2018).
+
+def _untie(base: Any) -> None:
+    """Give the head a weight of its own where an adapter sits on one of two tied embeddings.
+
+    A merge adds to the weight in place, so it would change both (peft#2018).
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     inner, outer = base.get_input_embeddings(), base.get_output_embeddings()
     if outer is None or inner.weight is not outer.weight:
         return
-    adapted = [isinstance(module, BaseTunerLayer) for module in (inner, outer)]
-    if adapted[0] != adapted[1]:
-        holder = outer.get_base_layer() if adapted[1] else outer
+    if isinstance(inner, BaseTunerLayer) or isinstance(outer, BaseTunerLayer):
+        holder = outer.get_base_layer() if isinstance(outer, BaseTunerLayer) else outer
         holder.weight = torch.nn.Parameter(outer.weight.detach().clone(), requires_grad=False)
 
 
