@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
         header = yaml.safe_load(text.split("---\n")[1]) if text.startswith("---\n") else {}
         bases = header.get("base_model") or "a/b"
         if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", bases):
-            message = '"base_model" with value "%s" is not valid.' % bases
+            message = f'"base_model" with value "{bases}" is not valid.'
             self._json(400, {"errors": [{"message": message}], "warnings": []})
         else:
             self._json(200, {"errors": [], "warnings": []})

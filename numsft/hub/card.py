@@ -132,7 +132,8 @@ def _header(adapter: bool, base: str | None, facts: CardFacts) -> dict[str, Any]
 
 
 def _is_hub_id(name: str) -> bool:
-    return bool(re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name)) and not Path(name).exists()
+    shaped = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name)
+    return bool(shaped) and not name.endswith((".json", ".jsonl", ".parquet")) and not Path(name).exists()
 
 
 def _with_options(loss: Any) -> str:

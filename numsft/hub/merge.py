@@ -154,7 +154,9 @@ def _merged(model: Any, adapter: Path) -> Any:
             elif isinstance(module, BaseTunerLayer) and hasattr(module, "merge"):
                 _merge_layer(module)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="(Already following|All) adapters (were|are already) merged")
+            warnings.filterwarnings(
+                "ignore", message="(Already following|All) adapters (were|are already) merged"
+            )
             warnings.filterwarnings("ignore", message="Input and output embeddings are no longer tied")
             warnings.filterwarnings("ignore", message="Model with `tie_word_embeddings=True`")
             merged = model.merge_and_unload(safe_merge=True)
