@@ -10,6 +10,7 @@ import argparse
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -80,6 +81,7 @@ def _merge(options: argparse.Namespace) -> None:
     from numsft.hub.merge import merge_adapter
 
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")  # PEFT's own call
     report = merge_adapter(options.folder, options.output_dir)
     print(
         f"merged {options.folder} into {report.folder} ({report.dtype}, embeddings "

@@ -86,6 +86,7 @@ def merged(text: str, name: str, base: str) -> str:
         header["base_model_relation"] = "finetune"
     body = text[found.end() :]
     body = re.sub(r"^# [^\n]*$", lambda _: f"# {title}\n\n{note}", body, count=1, flags=re.MULTILINE)
+    body = body.replace("\nA LoRA adapter of ", "\nIt was trained as a LoRA adapter of ", 1)
     section = re.compile(_SECTION.format(heading="How to load"), re.DOTALL | re.MULTILINE)
     body = section.sub(lambda _: loading + "\n", body, count=1)
     return "\n".join(header_lines(header)) + "\n" + body
