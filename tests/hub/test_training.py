@@ -124,6 +124,7 @@ def test_a_run_pushes_each_save_and_its_end(train, hub, tmp_path):
     assert not (tmp_path / "out" / ".push").exists()
 
 
+@pytest.mark.slow  # two trainings
 def test_the_strategy_end_pushes_once_and_checkpoint_keeps_what_resumes(train, hub, tmp_path):
     assert train(hub_strategy="end").returncode == 0
     assert hub.repositories["somebody/adder"].commits == ["End of training"]
@@ -217,6 +218,7 @@ def test_a_dry_run_and_a_wrong_name_leave_the_hub_alone(train, hub, tmp_path):
     assert not hub.requests and not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow  # two trainings
 def test_a_merge_asked_for_is_made_again_on_resume_and_stays_here(train, hub, tmp_path):
     done = train(merge=True, max_steps=2)
     assert done.returncode == 0, done.stderr
