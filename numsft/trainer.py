@@ -23,6 +23,7 @@ from numsft.errors import RunError, UserError
 from numsft.faults import find_rows
 from numsft.filler import ROW_LENGTHS, WithRowLengths, without_last_rows
 from numsft.head import SUM_NAMES
+from numsft.hub.trainer import HubMixin
 from numsft.liger import use_layer_kernels, why_no_layer_kernels
 from numsft.metrics import MetricSums, summarise
 from numsft.microbatch import StepCounts, count_step, head_batch
@@ -44,7 +45,7 @@ _LOW_LOGIT = 1.0
 """Below this mean digit logit a loss on raw logits, such as DEL, can push the right digit down."""
 
 
-class NumSFTTrainer(SFTTrainer):
+class NumSFTTrainer(HubMixin, SFTTrainer):
     """Supervised fine-tuning with a number loss beside the token loss.
 
     One optimiser step minimises
@@ -290,6 +291,7 @@ class NumSFTTrainer(SFTTrainer):
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """Train; on resume the token count and an unfinished logging window go on where they stopped."""
         self._counter.on_resume = self._restore_window
+        self._open_hub()
         return super().train(*args, **kwargs)
 
     def _restore_window(self, window: dict[str, float]) -> None:
