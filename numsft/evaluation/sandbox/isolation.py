@@ -172,6 +172,7 @@ def send():
 def fork():
     if os.fork() == 0:
         os._exit(0)
+    os.wait()
 
 own_pids = os.getppid() == 1  # the first process of a pid namespace made us; its own pids are 1 and 2
 writes = [

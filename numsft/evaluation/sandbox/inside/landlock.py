@@ -30,10 +30,9 @@ def abi() -> int:
 
 
 def restrict(version: int, readable: list[str], writable: list[str]) -> None:
-    """Allows reading below `readable`, everything below `writable`, and no other file; no TCP, no outside
-    signal.
+    """Allows reading below `readable` and everything below `writable`; refuses the rest.
 
-    TCP rules need ABI 4; signals and abstract sockets of processes outside need ABI 6.
+    TCP is refused from ABI 4 on, signals and abstract sockets of processes outside from ABI 6 on.
     """
     every = (1 << _FILE_BITS.get(version, 16)) - 1
     attributes = (ctypes.c_uint64 * 3)(every, 3 if version >= 4 else 0, 3 if version >= 6 else 0)

@@ -120,7 +120,11 @@ class _Program(ctypes.Structure):
 
 def restrict(alone: bool) -> None:
     """Applies the filter to this process; needs no_new_privs."""
-    code = program(os.uname().machine, alone, os.getpid())
+    install(program(os.uname().machine, alone, os.getpid()))
+
+
+def install(code: list[Instruction]) -> None:
+    """Hands instructions to the kernel; they hold for this process and all it starts."""
     packed = b"".join(
         c.to_bytes(2, "little") + bytes((yes, no)) + k.to_bytes(4, "little") for c, yes, no, k in code
     )
