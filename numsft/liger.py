@@ -39,12 +39,22 @@ def cross_entropy_gradient_(logits: Tensor, labels: Tensor) -> None:
     )
 
 
+def why_no_layer_kernels() -> str | None:
+    """Return what keeps `use_layer_kernels` from doing anything here; None where nothing does."""
+    if not torch.cuda.is_available():
+        return "there is no GPU here"
+    if importlib.util.find_spec("liger_kernel") is None:
+        return 'liger-kernel is not installed (`pip install "numsft[gpu]"`)'
+    return None
+
+
 def use_layer_kernels(model: Any) -> bool:
     """Swap in Liger's RMSNorm, RoPE and SwiGLU kernels on this causal model; return whether they were.
 
-    Its cross-entropies stay off: the chunked head is the loss. On a machine without a GPU nothing is done.
+    Its cross-entropies stay off: the chunked head is the loss. On a machine without a GPU or without
+    liger-kernel nothing is done.
     """
-    if not torch.cuda.is_available():
+    if why_no_layer_kernels() is not None:
         return False
     from liger_kernel.transformers import _apply_liger_kernel_to_instance
 

@@ -182,11 +182,26 @@ def resolve_attention(attn_implementation: str | None) -> str | None:
 
     It is `"flash_attention_2"` where flash-attn can be imported and there is a GPU that it runs on (compute
     capability 8.0, Ampere, or later), else `"sdpa"`.
+
+    Raises:
+        UserError: If `"flash_attention_2"` is asked for where it is not installed or does not run.
     """
-    if attn_implementation != "auto":
+    if attn_implementation not in ("auto", "flash_attention_2"):
         return attn_implementation
     from transformers.utils.import_utils import is_flash_attn_2_available
 
+    if attn_implementation == "flash_attention_2":
+        if importlib.util.find_spec("flash_attn") is None:
+            raise UserError(
+                "attn_implementation is flash_attention_2 and the package flash-attn is not installed: "
+                'run `pip install "numsft[gpu]"`, or set `attn_implementation: auto`'
+            )
+        if not is_flash_attn_2_available():
+            raise UserError(
+                "attn_implementation is flash_attention_2, which does not run here (no GPU, or too old a "
+                "flash-attn): set `attn_implementation: auto`"
+            )
+        return attn_implementation
     if is_flash_attn_2_available() and torch.cuda.get_device_capability() >= (8, 0):
         return "flash_attention_2"
     return "sdpa"

@@ -95,14 +95,16 @@ def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer,
         recipe: The recipe.
         output_dir: Instead of the recipe's own, for a dry run.
     """
-    from trl import get_peft_config, get_quantization_config  # type: ignore[attr-defined]
+    from trl import get_peft_config  # type: ignore[attr-defined]
 
     from numsft.data import load_datasets
     from numsft.models import load_model, load_tokenizer
     from numsft.numerals import NumberVocab
+    from numsft.quantization import quantization_config
     from numsft.trainer import NumSFTTrainer
 
     training, arguments, data = recipe.training, recipe.model, recipe.data
+    quantization = quantization_config(arguments, training)
     name = str(arguments.model_name_or_path)
     source = dict(gguf_file=data.gguf_file, revision=arguments.model_revision)
     tokenizer = load_tokenizer(name, trust_remote_code=training.trust_remote_code, **source)
@@ -113,7 +115,7 @@ def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer,
         name,
         dtype=arguments.dtype or "auto",
         attn_implementation=arguments.attn_implementation,
-        quantization_config=get_quantization_config(arguments),
+        quantization_config=quantization,
         trust_remote_code=training.trust_remote_code,
         **source,
     )
@@ -191,13 +193,14 @@ def train(recipe: Recipe, trainer: NumSFTTrainer, datasets: Datasets, checkpoint
 
         trainer.card.results = table(before, after)
         lines += ["", trainer.card.results]
-    trainer.save_model()
+    trainer.save_model(_internal_call=True)  # without its push: that comes when everything is saved
     trainer.save_state()
-    if recipe.training.push_to_hub:
-        trainer.push_to_hub()
     if recipe.training.merge:
-        _save_merged(trainer)
+        lines += _merge(trainer)
     _say(trainer, "\n".join([*lines, "", f"saved in {recipe.training.output_dir}"]))
+    if recipe.training.push_to_hub:
+        address = trainer.push_output()
+        _say(trainer, f"pushed to {address}" if address else "not pushed")
 
 
 def dry_run(recipe: Recipe, flags: RunFlags) -> None:
@@ -244,21 +247,22 @@ def _check(recipe: Recipe) -> None:
         )
 
 
-def _save_merged(trainer: NumSFTTrainer) -> None:
-    """Save the model with the adapter merged into it in `merged/`, beside the adapter."""
-    from peft import PeftModel
+def _merge(trainer: NumSFTTrainer) -> list[str]:
+    """Save the model with the adapter merged into it in `merged/`, beside the adapter; return what to say."""
+    from numsft.hub.merge import merge_adapter
 
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if not isinstance(model, PeftModel):
+    folder = Path(str(trainer.args.output_dir))
+    if not (folder / "adapter_config.json").is_file():
         logger.warning("merge is left out: the whole model was trained, there is no adapter to merge.")
     elif trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
         logger.warning(
-            "merge is left out: the model is sharded; load the adapter in one process and merge there."
+            "merge is left out, since the model is sharded; in one process: "
+            f"python -m numsft.hub merge {folder} --output_dir {folder / 'merged'}"
         )
     elif trainer.is_world_process_zero():
-        folder = Path(str(trainer.args.output_dir)) / "merged"
-        model.merge_and_unload(safe_merge=True).save_pretrained(folder)
-        trainer.processing_class.save_pretrained(folder)
+        report = merge_adapter(folder, folder / "merged", replace=True)
+        return ["", f"merged into {report.folder}: logits within {report.difference:.1e} of the adapter's"]
+    return []
 
 
 def _score_held_out(trainer: NumSFTTrainer, datasets: Datasets, first_number: bool) -> Any:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+from accelerate.parallelism_config import ParallelismConfig
 from torch import Tensor
 from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
@@ -19,11 +21,13 @@ from numsft import hub
 from numsft.config import NumSFTConfig
 from numsft.errors import RunError, UserError
 from numsft.faults import find_rows
+from numsft.filler import ROW_LENGTHS, WithRowLengths, without_last_rows
 from numsft.head import SUM_NAMES
-from numsft.liger import use_layer_kernels
+from numsft.hub.trainer import HubMixin
+from numsft.liger import use_layer_kernels, why_no_layer_kernels
 from numsft.metrics import MetricSums, summarise
 from numsft.microbatch import StepCounts, count_step, head_batch
-from numsft.numerals import IGNORED, NumberVocab
+from numsft.numerals import NumberVocab
 from numsft.objective import Objective
 from numsft.trl_bridge import (
     HeadCall,
@@ -41,7 +45,7 @@ _LOW_LOGIT = 1.0
 """Below this mean digit logit a loss on raw logits, such as DEL, can push the right digit down."""
 
 
-class NumSFTTrainer(SFTTrainer):
+class NumSFTTrainer(HubMixin, SFTTrainer):
     """Supervised fine-tuning with a number loss beside the token loss.
 
     One optimiser step minimises
@@ -74,6 +78,7 @@ class NumSFTTrainer(SFTTrainer):
     def __init__(self, model: Any, args: TrainingArguments | None = None, **kwargs: Any) -> None:
         """Build the trainer; arguments are those of `SFTTrainer`."""
         args = _as_num_sft_config(args)
+        _refuse_sharded_sequences(args.parallelism_config or _launched_parallelism())
         for name in ("compute_loss_func", "compute_metrics", "preprocess_logits_for_metrics"):
             if kwargs.get(name) is not None:
                 raise UserError(
@@ -85,7 +90,6 @@ class NumSFTTrainer(SFTTrainer):
         callbacks = [*(kwargs.pop("callbacks", None) or []), self._counter]
         with without_peft_warning():
             super().__init__(model, args, callbacks=callbacks, **kwargs)
-        self._refuse_sharded_sequences()
         self.model_accepts_loss_kwargs = True
 
         self.vocab = self._number_vocab()
@@ -95,7 +99,7 @@ class NumSFTTrainer(SFTTrainer):
         wants_cost = self.objective.token_loss.needs_cost_embedding
         self._cost_embedding = frozen_cost_embedding(self.model) if wants_cost else None
         if args.liger_layer_kernels and not use_layer_kernels(base_model_of(self.model)):
-            logger.warning("No GPU here: Liger's layer kernels are left off.")
+            logger.warning("Liger's layer kernels are left off: %s.", why_no_layer_kernels())
 
         self.card = hub.CardFacts()
         device = self.accelerator.device
@@ -146,7 +150,7 @@ class NumSFTTrainer(SFTTrainer):
         if counts is not None and isinstance(num_items_in_batch, int):
             counts = dataclasses.replace(counts, tokens=torch.tensor(float(num_items_in_batch)))
         batch = head_batch(inputs, self.vocab, self.objective, counts, seed=self._noise_seed())
-        model_inputs = {name: value for name, value in inputs.items() if name != "labels"}
+        model_inputs = {name: value for name, value in inputs.items() if name not in ("labels", ROW_LENGTHS)}
         # The cache would switch off the isolation of packed documents, and checkpointing refuses it.
         model_inputs["use_cache"] = False
         if self.aux_loss_enabled:
@@ -222,6 +226,15 @@ class NumSFTTrainer(SFTTrainer):
             output.metrics[f"{prefix}_num_tokens"] = self._counter.input_tokens
         return output
 
+    def _get_dataloader(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the parent's dataloader; a batch of an evaluation also says how long each of its rows is."""
+        collator = self.data_collator
+        self.data_collator = collator if kwargs.get("is_training") else WithRowLengths(collator)
+        try:
+            return super()._get_dataloader(*args, **kwargs)
+        finally:
+            self.data_collator = collator
+
     def prediction_step(
         self,
         model: Any,
@@ -231,17 +244,13 @@ class NumSFTTrainer(SFTTrainer):
     ) -> Any:
         """Evaluate one batch; rows that only fill up the last distributed batch are not counted."""
         inputs = self._prepare_inputs(inputs)
+        lengths = inputs.pop(ROW_LENGTHS, None)
         state = self.accelerator.gradient_state
-        rows = inputs["labels"].shape[0] if inputs.get("labels") is not None else 0
-        if (
-            state.end_of_dataloader
-            and state.remainder > 0
-            and self.accelerator.num_processes > 1
-            and rows > 1
-        ):
-            own = max(0, min(rows, state.remainder - self.accelerator.process_index * rows))
-            inputs["labels"] = inputs["labels"].clone()
-            inputs["labels"][own:] = IGNORED
+        processes = self.accelerator.num_processes
+        filled_up = processes > 1 and state.end_of_dataloader and state.remainder > 0
+        if filled_up and lengths is not None and inputs.get("labels") is not None:
+            own = state.remainder - self.accelerator.process_index * len(lengths)
+            inputs["labels"] = without_last_rows(inputs["labels"], lengths, max(0, min(len(lengths), own)))
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     def _warn_of_low_logit(self, metrics: dict[str, float]) -> None:
@@ -282,6 +291,7 @@ class NumSFTTrainer(SFTTrainer):
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """Train; on resume the token count and an unfinished logging window go on where they stopped."""
         self._counter.on_resume = self._restore_window
+        self._open_hub()
         return super().train(*args, **kwargs)
 
     def _restore_window(self, window: dict[str, float]) -> None:
@@ -303,22 +313,6 @@ class NumSFTTrainer(SFTTrainer):
             return NumberVocab.empty()
         self.objective.check_vocab(vocab)
         return vocab.to(self.accelerator.device)
-
-    def _refuse_sharded_sequences(self) -> None:
-        config = self.accelerator.parallelism_config
-        if config is None:
-            return
-        for name, size in (
-            ("context", config.cp_size),
-            ("sequence", config.sp_size),
-            ("tensor", config.tp_size),
-        ):
-            if size > 1:
-                raise UserError(
-                    f"{name} parallelism of size {size} is not supported: it cuts rows or the head "
-                    "apart, and numbers "
-                    "with them; use data parallelism (DDP, FSDP2 or ZeRO) with packing instead."
-                )
 
     def _noise_seed(self) -> int:
         """A seed that differs by run seed and step, and comes back on resume; rows add their own."""
@@ -343,6 +337,24 @@ class _RunState(TrainerCallback, ExportableState):
             self.input_tokens = stored["attributes"]["input_tokens"] if resumed else 0
             self.window = stored["attributes"]["window"] if resumed else None
             self.on_resume(self.window)
+
+
+def _launched_parallelism() -> ParallelismConfig | None:
+    """Return what `accelerate launch` was told, as `Accelerator` itself will read it."""
+    told = os.environ.get("ACCELERATE_USE_PARALLELISM_CONFIG", "false").lower() == "true"
+    return ParallelismConfig() if told else None
+
+
+def _refuse_sharded_sequences(config: ParallelismConfig | None) -> None:
+    """Raise `UserError` where accelerate's `ParallelismConfig` would cut rows or the head apart."""
+    if config is None:
+        return
+    for name, size in (("context", config.cp_size), ("sequence", config.sp_size), ("tensor", config.tp_size)):
+        if size > 1:
+            raise UserError(
+                f"{name} parallelism of size {size} is not supported: it cuts rows or the head apart, and "
+                "numbers with them; use data parallelism (DDP, FSDP2 or ZeRO) with packing instead."
+            )
 
 
 def _as_num_sft_config(args: TrainingArguments | None) -> NumSFTConfig:

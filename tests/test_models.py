@@ -213,3 +213,39 @@ def test_auto_attention_is_flash_only_where_it_runs(monkeypatch, folder):
         assert resolve_attention("auto") == expected
     monkeypatch.setattr(import_utils, "is_flash_attn_2_available", lambda: False)
     assert resolve_attention("auto") == "sdpa"
+
+
+def test_flash_attention_that_is_asked_for_names_the_extra_where_it_is_absent(monkeypatch, folder):
+    # trl#4175: an ImportError from inside transformers.
+    if importlib.util.find_spec("flash_attn") is None:
+        with pytest.raises(
+            UserError, match=r'flash-attn is not installed: run `pip install "numsft\[gpu\]"`'
+        ):
+            load_model(str(folder), attn_implementation="flash_attention_2")
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: find_spec("torch" if name == "flash_attn" else name)
+    )
+    with pytest.raises(UserError, match="does not run here"):
+        load_model(str(folder), attn_implementation="flash_attention_2")
+
+
+def test_flash_attention_reaches_from_pretrained_where_it_runs(monkeypatch, folder):
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import import_utils
+
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: find_spec("torch" if name == "flash_attn" else name)
+    )
+    monkeypatch.setattr(import_utils, "is_flash_attn_2_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    seen = []
+    monkeypatch.setattr(
+        AutoModelForCausalLM,
+        "from_pretrained",
+        lambda path, **options: seen.append(options["attn_implementation"]),
+    )
+    for choice in ("auto", "flash_attention_2"):
+        load_model(str(folder), attn_implementation=choice)
+    assert seen == ["flash_attention_2", "flash_attention_2"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -10,12 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from peft import PeftModel
 
+from numsft.hub.text import header_lines, loading_lines
 from numsft.objective import Objective
 
 if TYPE_CHECKING:
     from numsft.trainer import NumSFTTrainer
 
 PACKAGES = ("numsft", "trl", "peft", "transformers", "datasets", "accelerate", "torch")
+_SETTINGS = (
+    "learning_rate lr_scheduler_type warmup_steps per_device_train_batch_size gradient_accumulation_steps "
+    "num_train_epochs max_steps max_length packing optim weight_decay max_grad_norm bf16 seed"
+).split()
+"""Named in the card of a trainer that no recipe was read for."""
+_METRICS = (
+    "loss token_loss number_loss digit_accuracy digit_entropy digit_mass digit_logit mean_token_accuracy"
+).split()
 
 
 @dataclass
@@ -65,23 +75,21 @@ def objective_lines(objective: Objective, n_classes: int | None) -> list[str]:
     ]
 
 
-def model_card(trainer: NumSFTTrainer, facts: CardFacts) -> str:
-    """Return the card of a trainer's model as Markdown with a YAML header."""
+def model_card(trainer: NumSFTTrainer, facts: CardFacts, name: str | None = None) -> str:
+    """Return the card of a trainer's model as Markdown with a YAML header.
+
+    Args:
+        trainer: The trainer, at any moment of its training.
+        facts: What it does not know itself.
+        name: Repository or folder that the card's code loads; None takes `hub_model_id`, else the output
+            folder.
+    """
     adapter = isinstance(trainer.model, PeftModel)
     base = facts.base_model or trainer.model.config.name_or_path or None
-    header = {
-        "library_name": "peft" if adapter else "transformers",
-        "pipeline_tag": "text-generation",
-        "tags": sorted({"trl", "sft", "numsft", *(["lora"] if adapter else []), *facts.tags}),
-    }
-    if base and not Path(base).exists():
-        header["base_model"] = base
-    if facts.dataset and "/" in facts.dataset and not Path(facts.dataset).exists():
-        header["datasets"] = [facts.dataset]
-    name = Path(trainer.args.hub_model_id or str(trainer.args.output_dir)).name
+    name = trainer.args.hub_model_id or name or str(trainer.args.output_dir)
     kind = "LoRA adapter" if adapter else "fine-tuned model"
-    lines = ["---", *_yaml_lines(header), "---", "", f"# {name}", ""]
     of_base = f" of `{base}`" if base else ""
+    lines = [*header_lines(_header(adapter, base, facts)), "", f"# {Path(name).name}", ""]
     lines += [f"A {kind}{of_base}, trained with a digit-aware loss by numsft (TRL, PEFT)."]
     lines += [facts.base_note] if facts.base_note else []
     lines += ["", "## Objective", "", "One optimiser step minimises"]
@@ -91,9 +99,11 @@ def model_card(trainer: NumSFTTrainer, facts: CardFacts) -> str:
     lines += _metric_lines(trainer)
     if facts.results:
         lines += ["", "## Results", "", facts.results]
-    lines += ["", "## How to load", "", *_loading(adapter, base, trainer)]
+    lines += ["", "## How to load", "", *loading_lines(name, base, adapter=adapter)]
     if facts.recipe:
         lines += ["", "## Recipe", "", "```yaml", facts.recipe.strip(), "```"]
+    else:
+        lines += ["", "## Settings", "", *(f"* {key}: {getattr(trainer.args, key)}" for key in _SETTINGS)]
     lines += ["", "## Versions", "", ", ".join(f"{package} {_version(package)}" for package in PACKAGES)]
     return "\n".join(lines) + "\n"
 
@@ -102,7 +112,28 @@ def write_model_card(trainer: NumSFTTrainer, folder: str | Path | None = None) -
     """Write `README.md` into `folder` (the output folder where None)."""
     folder = Path(folder or str(trainer.args.output_dir))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "README.md").write_text(model_card(trainer, trainer.card), encoding="utf-8")
+    text = model_card(trainer, trainer.card, name=str(folder))
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _header(adapter: bool, base: str | None, facts: CardFacts) -> dict[str, Any]:
+    """The metadata that the Hub reads; it refuses a card whose base or data is not a Hub id."""
+    header: dict[str, Any] = {
+        "library_name": "peft" if adapter else "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": sorted({"trl", "sft", "numsft", *(["lora"] if adapter else []), *facts.tags}),
+    }
+    if base and _is_hub_id(base):
+        header["base_model"] = base
+        header["base_model_relation"] = "adapter" if adapter else "finetune"
+    if facts.dataset and "/" in facts.dataset and _is_hub_id(facts.dataset):
+        header["datasets"] = [facts.dataset]
+    return header
+
+
+def _is_hub_id(name: str) -> bool:
+    shaped = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name)
+    return bool(shaped) and not name.endswith((".json", ".jsonl", ".parquet")) and not Path(name).exists()
 
 
 def _with_options(loss: Any) -> str:
@@ -110,48 +141,17 @@ def _with_options(loss: Any) -> str:
     return f"{loss.name}({options})" if options else loss.name
 
 
-def _yaml_lines(header: dict[str, Any]) -> list[str]:
-    lines = []
-    for key, value in header.items():
-        if isinstance(value, list):
-            lines += [f"{key}:", *(f"- {item}" for item in value)]
-        else:
-            lines.append(f"{key}: {value}")
-    return lines
-
-
 def _metric_lines(trainer: NumSFTTrainer) -> list[str]:
     """The newest value of every training and evaluation metric in the log."""
     newest: dict[str, float] = {}
     for entry in trainer.state.log_history:
         newest |= {key: value for key, value in entry.items() if isinstance(value, (int, float))}
-    shown = ("loss", "token_loss", "number_loss", "digit_accuracy", "digit_entropy", "mean_token_accuracy")
     return [
         f"* {prefix}{name}: {newest[prefix + name]:.4g}"
         for prefix in ("", "eval_")
-        for name in shown
+        for name in _METRICS
         if prefix + name in newest
     ]
-
-
-def _loading(adapter: bool, base: str | None, trainer: NumSFTTrainer) -> list[str]:
-    here = trainer.args.hub_model_id or "PATH_OR_HUB_ID_OF_THIS_FOLDER"
-    if adapter:
-        code = [
-            "from peft import AutoPeftModelForCausalLM",
-            "from transformers import AutoTokenizer",
-            "",
-            f'model = AutoPeftModelForCausalLM.from_pretrained("{here}")  # with its base, {base}',
-            f'tokenizer = AutoTokenizer.from_pretrained("{here}")',
-        ]
-    else:
-        code = [
-            "from transformers import AutoModelForCausalLM, AutoTokenizer",
-            "",
-            f'model = AutoModelForCausalLM.from_pretrained("{here}")',
-            f'tokenizer = AutoTokenizer.from_pretrained("{here}")',
-        ]
-    return ["numsft is not needed.", "", "```python", *code, "```"]
 
 
 def _version(package: str) -> str:
