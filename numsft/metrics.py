@@ -7,9 +7,13 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from numsft.head import SUM_NAMES
+from numsft.microbatch import HeadBatch
 from numsft.objective import Objective
 
-EXTRA_NAMES = ("denominator", "batches", "steps", "input_tokens", "aux_loss")
+NUMBER_ERROR_NAMES = ("log_error", "numbers", "answer_log_error", "answers")
+"""Sums over numbers: their log error and count, and the same over the last number of each document."""
+
+EXTRA_NAMES = ("denominator", "batches", "steps", "input_tokens", "aux_loss", *NUMBER_ERROR_NAMES)
 """What the trainer adds to the head's sums: part of S, micro-batches, steps, tokens read, router loss."""
 
 
@@ -41,7 +45,42 @@ class MetricSums:
         """Go back to zero, or to the totals `to`."""
         self._sums.zero_()
         if to is not None:
-            self._sums += self._sums.new_tensor([to[name] for name in (*SUM_NAMES, *EXTRA_NAMES)])
+            self._sums += self._sums.new_tensor([to.get(name, 0.0) for name in (*SUM_NAMES, *EXTRA_NAMES)])
+
+
+def number_errors(batch: HeadBatch, predicted: Tensor) -> dict[str, Tensor]:
+    """Return the sums `NUMBER_ERROR_NAMES` of a micro-batch: how far off its numbers are, teacher-forced.
+
+    Each digit is the likeliest one after the right digits before it. The error of a number is
+    |log10(1 + X) - log10(1 + Y)| of the predicted X and the right Y, both at most 1e10: NTL's log-MAE
+    (arXiv 2411.02083) without the sign, which no digit says.
+
+    Args:
+        batch: The number positions.
+        predicted: `[M]` int64, the class chosen at each.
+    """
+    if not len(predicted):
+        return dict.fromkeys(NUMBER_ERROR_NAMES, batch.number_count.new_zeros(()))
+    # Metal has no float64; float32 keeps seven digits, enough for a logarithm.
+    dtype = torch.float32 if predicted.device.type == "mps" else torch.float64
+    number, first = batch.numbers - batch.numbers.min(), batch.documents
+    count = int(number.max()) + 1
+    scale = torch.pow(10.0, batch.places.to(dtype))
+    logs = []
+    for classes in (predicted, batch.classes):
+        value = scale.new_zeros(count).index_add(0, number, batch.values.to(dtype)[classes] * scale)
+        logs.append(torch.log10(1 + value.clamp(max=1e10)))
+    present = torch.zeros(count, dtype=torch.bool, device=number.device).index_fill(0, number, True)
+    document = first.new_zeros(count).index_copy(0, number, first)[present]
+    errors = (logs[0] - logs[1]).abs()[present]
+    last = torch.ones_like(document, dtype=torch.bool)
+    last[:-1] = document[1:] != document[:-1]
+    return {
+        "log_error": errors.sum(),
+        "numbers": present.sum(),
+        "answer_log_error": errors[last].sum(),
+        "answers": last.sum(),
+    }
 
 
 def summarise(
@@ -61,8 +100,9 @@ def summarise(
         `number_loss` is without alpha. `entropy` and `digit_entropy` are in nats, the latter over the number
         tokens alone. `digit_mass` is the full softmax's mass on the number tokens, `digit_logit` the mean
         raw logit of all of them, both at number positions. `digits_per_step` is the number positions of one
-        optimiser step over all ranks (of the whole evaluation, for an evaluation). A ratio whose denominator
-        is zero is 0.
+        optimiser step over all ranks (of the whole evaluation, for an evaluation). An evaluation also has
+        `log_mae` and `answer_log_mae`, the mean of `number_errors` over all numbers and over each document's
+        last. A ratio whose denominator is zero is 0.
     """
 
     def per(name: str, count: str) -> float:
@@ -91,4 +131,7 @@ def summarise(
             "digit_logit": per("digit_logit", "digits"),
             "digits_per_step": sums["digits"] / steps,
         }
+    if has_numbers and not training:
+        metrics["log_mae"] = per("log_error", "numbers")
+        metrics["answer_log_mae"] = per("answer_log_error", "answers")
     return metrics

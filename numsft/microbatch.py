@@ -39,6 +39,7 @@ class HeadBatch:
         number_count: scalar tensor, this micro-batch's own denominator of the number loss.
         token_ids: `[C]` int64, the number tokens.
         values: `[C]` float32, their values.
+        documents: `[M]` int64, which row, or packed document, of the micro-batch each digit stands in.
         row_keys: `[M]` int64, a hash of the row (the packed document) that each number stands in; a loss that
             draws noise seeds it with this, so that the noise does not depend on how a step is cut up.
         seed: What that noise starts from beside the row.
@@ -57,6 +58,7 @@ class HeadBatch:
     number_count: Tensor
     token_ids: Tensor
     values: Tensor
+    documents: Tensor
     row_keys: Tensor
     seed: int = 0
 
@@ -127,6 +129,7 @@ def head_batch(
         seed: What the noise of a stochastic loss starts from.
     """
     labels, targets = read_labels(inputs, vocab)
+    starts = document_starts(labels, inputs.get("position_ids"))
     length = labels.shape[1]
     trained = (labels[:, 1:] != IGNORED).flatten().nonzero()[:, 0]
     label_at = (
@@ -158,14 +161,14 @@ def head_batch(
         number_count=own,
         token_ids=vocab.token_ids,
         values=vocab.values,
-        row_keys=_row_keys(labels, inputs.get("position_ids")).flatten()[number_at],
+        documents=starts.flatten().cumsum(0)[number_at],
+        row_keys=_row_keys(labels, starts).flatten()[number_at],
         seed=seed,
     )
 
 
-def _row_keys(labels: Tensor, position_ids: Tensor | None) -> Tensor:
+def _row_keys(labels: Tensor, starts: Tensor) -> Tensor:
     """Return `[batch, seq]`: for each label a hash of the trained labels of its row, or packed document."""
-    starts = document_starts(labels, position_ids)
     document = starts.flatten().cumsum(0) - 1
     index = torch.arange(document.numel(), device=labels.device)
     position = index - (index * starts.flatten()).cummax(0).values

@@ -25,7 +25,7 @@ from numsft.filler import ROW_LENGTHS, WithRowLengths, without_last_rows
 from numsft.head import SUM_NAMES
 from numsft.hub.trainer import HubMixin
 from numsft.liger import use_layer_kernels, why_no_layer_kernels
-from numsft.metrics import MetricSums, summarise
+from numsft.metrics import MetricSums, number_errors, summarise
 from numsft.microbatch import StepCounts, count_step, head_batch
 from numsft.numerals import NumberVocab
 from numsft.objective import Objective
@@ -34,6 +34,7 @@ from numsft.trl_bridge import (
     attach_head,
     base_model_of,
     check_head,
+    evaluation_collator,
     frozen_cost_embedding,
     named_base,
     without_peft_warning,
@@ -166,6 +167,8 @@ class NumSFTTrainer(HubMixin, SFTTrainer):
             extra["aux_loss"] = router.detach()
 
         assert call.sums is not None
+        if call.predicted is not None:
+            extra |= number_errors(batch, call.predicted)
         head_sums = self._last_sums = call.sums
         denominator: Tensor | float = batch.number_count
         if self.objective.reduction == "reference" and training:
@@ -229,7 +232,8 @@ class NumSFTTrainer(HubMixin, SFTTrainer):
     def _get_dataloader(self, *args: Any, **kwargs: Any) -> Any:
         """Return the parent's dataloader; a batch of an evaluation also says how long each of its rows is."""
         collator = self.data_collator
-        self.data_collator = collator if kwargs.get("is_training") else WithRowLengths(collator)
+        if not kwargs.get("is_training"):
+            self.data_collator = WithRowLengths(evaluation_collator(collator, self.args))
         try:
             return super()._get_dataloader(*args, **kwargs)
         finally:

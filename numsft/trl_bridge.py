@@ -11,10 +11,11 @@ import types
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
@@ -33,7 +34,8 @@ class HeadCall:
     """What a forward pass needs to run the chunked head instead of the model's own, and what it leaves.
 
     The sums come back in here and not as an output: FSDP2 casts every floating output to bfloat16, which
-    cannot count beyond 256.
+    cannot count beyond 256. In evaluation mode `predicted` is the likeliest class at each number position,
+    `[M]` int64.
     """
 
     batch: HeadBatch
@@ -41,6 +43,7 @@ class HeadCall:
     chunk_size: int | None = None
     cost_embedding: Tensor | None = None
     sums: Tensor | None = None
+    predicted: Tensor | None = None
 
 
 def base_model_of(model: PreTrainedModel | PeftModel) -> Any:
@@ -74,6 +77,18 @@ def named_base(model: Any, name: str | None, folder: str) -> Iterator[None]:
             config = json.loads(path.read_text(encoding="utf-8"))
             config["base_model_name_or_path"] = name
             path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def evaluation_collator(collator: Any, args: Any) -> Any:
+    """Return the collator that keeps packed evaluation documents apart.
+
+    TRL has one collator, chosen by `packing`: with `eval_packing` alone it would pad packed rows and drop where
+    their documents start, so that they attend to each other.
+    """
+    apart = args.packing_strategy in ("bfd", "bfd_split") and hasattr(collator, "padding_free")
+    if args.eval_packing and apart and not collator.padding_free:
+        return replace(collator, padding_free=True)
+    return collator
 
 
 def check_head(model: PreTrainedModel | PeftModel, largest_number_id: int | None) -> None:
@@ -166,6 +181,8 @@ def attach_head(model: Any) -> None:
         # Prompt tuning puts virtual tokens before the row; no label describes them.
         hidden = outputs.last_hidden_state[:, -head_call.batch.length :]
         with _whole_parameters(head) as (weight, bias):
+            if not self.training:
+                head_call.predicted = predicted_classes(hidden, weight, bias, head_call.batch, transform)
             loss, head_call.sums = chunked_head(
                 hidden.flatten(0, 1).to(weight.device),
                 weight,
@@ -182,6 +199,26 @@ def attach_head(model: Any) -> None:
         return result
 
     model.forward = types.MethodType(forward, model)
+
+
+@torch.no_grad()
+def predicted_classes(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, batch: HeadBatch, transform: LogitTransform
+) -> Tensor:
+    """Return `[M]`: the number token with the largest logit at each number position.
+
+    Args:
+        hidden: `[batch, seq, H]` hidden states.
+        weight: `[V, H]` of the head.
+        bias: `[V]` or None.
+        batch: The micro-batch; its `token_ids` are the classes.
+        transform: A negative scale turns the order around; a soft cap keeps it.
+    """
+    at_numbers = hidden.flatten(0, 1)[batch.rows[batch.number_rows]].to(weight.device)
+    logits = at_numbers.float() @ weight[batch.token_ids].float().T
+    if bias is not None:
+        logits = logits + bias[batch.token_ids].float()
+    return (logits * transform.scale).argmax(-1)
 
 
 class _whole_parameters(AbstractContextManager[tuple[Tensor, Tensor | None]]):

@@ -41,6 +41,7 @@ def make_batch(seed=0, n=29, without_numbers=False, dtype=torch.float32):
         number_count=torch.tensor(float(m)),
         token_ids=TOKEN_IDS,
         values=VALUES.to(dtype),
+        documents=torch.arange(m) // 6,
         row_keys=torch.arange(m) // 6,
     )
 

@@ -80,9 +80,9 @@ def run_missing(study: Study, output_dir: Path, jobs: int = 1) -> int:
     waiting: Iterator[Run] = iter(missing)
     try:
         while True:
-            while len(running) < jobs and (run := next(waiting, None)) is not None:
-                _say(f"{run.objective}, seed {run.seed}: started")
-                running[run] = _start(run, jobs)
+            while len(running) < jobs and (new := next(waiting, None)) is not None:
+                _say(f"{new.objective}, seed {new.seed}: started")
+                running[new] = _start(new, jobs)
             if not running:
                 break
             for run, process in list(running.items()):

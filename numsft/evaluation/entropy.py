@@ -132,7 +132,7 @@ def token_entropies(
             rows = hidden[:, :-1][read[:, 1:].to(hidden.device)]
             sums, tied = _sums(model, head, rows, ids[:, 1:][read[:, 1:]], vocab)
             text_of = read[:, 1:].nonzero()[:, 0]
-            total += sums + EntropySums(ties=int(tied.sum()), tied_texts=len(text_of[tied].unique()))
+            total += sums + EntropySums(ties=int(tied.sum()), tied_texts=len(set(text_of[tied].tolist())))
     finally:
         model.train(was_training)
     return total
@@ -227,7 +227,8 @@ def _sums(
     for start in range(0, len(tokens), chunk):
         part = slice(start, start + chunk)
         z = transform.apply_(_logits(head, hidden[part].to(device)))  # [m, V] float32
-        tied.append(is_tie(*z.topk(2).values.T, hidden.dtype).cpu())
+        best = z.topk(2).values
+        tied.append(is_tie(best[:, 0], best[:, 1], hidden.dtype).cpu())
         digit = is_digit[part]
         numbers = z[digit][:, vocab.token_ids]  # [k, C]
         log_sum = z.logsumexp(1)

@@ -15,7 +15,7 @@ _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "D", "^", "v", "P")
 _TEXTS = {"generated": "generated", "teacher_forced": "teacher-forced"}
 _DPI = 150
-_STYLE = {
+STYLE = {
     "font.size": 10,
     "axes.titlesize": 10.5,
     "axes.spines.top": False,
@@ -45,11 +45,11 @@ def write_plots(runs: Runs, folder: str | Path) -> list[Path]:
         raise UserError(
             f"{len(runs)} runs in one picture; expected at most {len(_COLORS)}: name fewer folders"
         )
-    plt = _pyplot()
+    plt = pyplot()
     written = []
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, draw in (("accuracy", _accuracy), ("places", _place_errors), ("entropy", _entropy)):
-        with plt.rc_context(_STYLE):
+        with plt.rc_context(STYLE):
             figure = draw(plt, runs)
             if figure is not None:
                 written.append(Path(folder) / f"{name}.png")
@@ -222,7 +222,12 @@ def _legend(figure: Any, plt: Any, runs: Runs) -> None:
         figure.legend(handles=handles, loc="outside upper right", ncols=min(3, len(runs)), frameon=False)
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """Return `matplotlib.pyplot`, drawing to files.
+
+    Raises:
+        UserError: If matplotlib is not installed.
+    """
     try:
         import matplotlib
     except ImportError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def write_study_plots(results: Mapping[str, Any], folder: Path) -> list[Path]:
         UserError: If matplotlib is not installed.
     """
     plt = pyplot()
-    pictures = {
+    pictures: dict[str, Callable[[], Any]] = {
         "curves": lambda: _curves(plt, results, {"digit_accuracy": "digit accuracy", "log_mae": "log-MAE"}),
         "places": lambda: _places(plt, results),
         "digit_entropy": lambda: _curves(plt, results, {"digit_entropy": "digit entropy (nats)"}),
