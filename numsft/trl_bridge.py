@@ -82,8 +82,8 @@ def named_base(model: Any, name: str | None, folder: str) -> Iterator[None]:
 def evaluation_collator(collator: Any, args: Any) -> Any:
     """Return the collator that keeps packed evaluation documents apart.
 
-    TRL has one collator, chosen by `packing`: with `eval_packing` alone it would pad packed rows and drop where
-    their documents start, so that they attend to each other.
+    TRL has one collator, chosen by `packing`: with `eval_packing` alone it would pad packed rows and drop
+    where their documents start, so that they attend to each other.
     """
     apart = args.packing_strategy in ("bfd", "bfd_split") and hasattr(collator, "padding_free")
     if args.eval_packing and apart and not collator.padding_free:

@@ -12,7 +12,7 @@ ROWS = 7
 
 
 def expected(trainer, dataset):
-    """(mean over numbers, mean over each row's last number): full logits, one row, one character at a time."""
+    """(mean over numbers, mean over rows' last numbers): full logits, one row, one character at a time."""
     tokenizer = tiny_tokenizer()
     digits = tokenizer.convert_tokens_to_ids(list("0123456789"))
     model = trainer.accelerator.unwrap_model(trainer.model).eval()

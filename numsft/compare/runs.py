@@ -72,7 +72,7 @@ def run_missing(study: Study, output_dir: Path, jobs: int = 1) -> int:
                 f"and {run.recipe.name} beside it, or name another --output_dir"
             )
         if not run.finished:
-            run.recipe.parent.mkdir(parents=True, exist_ok=True)
+            run.folder.mkdir(parents=True, exist_ok=True)
             run.recipe.write_text(wanted, encoding="utf-8")
             missing.append(run)
     failed: list[str] = []

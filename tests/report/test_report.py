@@ -1,0 +1,64 @@
+"""`numsft.report`: tables and plots from whatever a folder holds."""
+
+import json
+
+import pytest
+
+from numsft.report import report
+from numsft.report.__main__ import main
+from numsft.report.study_plots import mean_curve
+
+LOG = [
+    {"step": 1, "loss": 2.0, "token_loss": 1.9, "digit_accuracy": 0.1, "learning_rate": 1e-3},
+    {"step": 2, "loss": 1.0, "token_loss": 0.9, "digit_accuracy": 0.2, "learning_rate": 5e-4},
+    {"step": 2, "eval_token_loss": 1.0, "eval_digit_accuracy": 0.15, "eval_log_mae": 0.4},
+]
+
+
+def test_a_training_run_gets_its_curves(tmp_path, capsys):
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": LOG}))
+    assert main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / "training.png")]
+    assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_that_logged_nothing_has_no_picture(tmp_path):
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": []}))
+    assert main([str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"other": 1}'])
+def test_a_file_that_is_not_ours_is_one_sentence(tmp_path, content, capsys):
+    (tmp_path / "results.json").write_text(content)
+    assert main([str(tmp_path)]) == 2
+    printed = capsys.readouterr().err
+    assert "results.json" in printed and printed.count("\n") == 1
+
+
+def test_an_empty_folder_says_what_was_expected(tmp_path, capsys):
+    assert main([str(tmp_path)]) == 2
+    assert "holds no scores.json, results.json or trainer_state.json" in capsys.readouterr().err
+
+
+def test_a_mean_curve_takes_the_steps_that_all_runs_have():
+    runs = [
+        {"curves": {"x": {"step": [1, 2, 3], "value": [1.0, 2.0, 3.0]}}},
+        {"curves": {"x": {"step": [2, 3, 4], "value": [4.0, 5.0, 6.0]}}},
+        {"curves": {}},
+    ]
+    assert mean_curve(runs, "x") == ([2, 3], [3.0, 4.0])
+    assert mean_curve(runs, "y") == ([], [])
+
+
+def test_an_evaluation_gets_table_and_plots(tmp_path):
+    from numsft.evaluation.scores import scores
+
+    rows = [
+        {"benchmark": "gsm8k", "index": i, "gold": str(10 + i), "extracted": str(10 + i % 3)}
+        | {"correct": i < 3, "answered": True, "used_cot": False}
+        for i in range(6)
+    ]
+    (tmp_path / "scores.json").write_text(json.dumps(scores(rows, "strict", resamples=50)))
+    written = report(tmp_path)
+    assert {path.name for path in written} >= {"scores.md", "accuracy.png", "places.png"}
+    assert "50.0" in (tmp_path / "scores.md").read_text()
