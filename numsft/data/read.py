@@ -23,6 +23,7 @@ from pyarrow import ArrowException
 from numsft.errors import UserError
 
 SUFFIXES = (".json", ".jsonl", ".parquet")
+_BOM = b"\xef\xbb\xbf"
 Rows = Iterator[tuple[str, dict[str, Any]]]
 Examples = Callable[[], Iterable[dict[str, Any]]]
 
@@ -108,29 +109,43 @@ def _open_file(path: Path) -> Source:
 
 def _json_rows(path: Path) -> Rows:
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            start = file.read(1)
-            while start.isspace():
-                start = file.read(1)
-            file.seek(0)
-            if start == "[":
-                for i, row in enumerate(_parse(file.read(), f"{path}")):
-                    yield f"{path}, row {i}", _mapping(row, f"{path}, row {i}")
-                return
+        if _is_array(path):
+            text = _decoded(path.read_bytes().removeprefix(_BOM), f"{path}")
+            for i, row in enumerate(_parse(text, f"{path}")):
+                yield f"{path}, row {i}", _mapping(row, f"{path}, row {i}")
+            return
+        with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                if line.strip():
-                    where = f"{path}, line {number}"
-                    yield where, _mapping(_parse(line, where), where)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text ({error.reason}); save it as UTF-8") from error
+                where = f"{path}, line {number}"
+                text = _decoded(line.removeprefix(_BOM) if number == 1 else line, where)
+                if text.strip():
+                    yield where, _mapping(_parse(text, where), where)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
+
+
+def _is_array(path: Path) -> bool:
+    with path.open("rb") as file:
+        for line in file:
+            start = line.removeprefix(_BOM).strip()
+            if start:
+                return start.startswith(b"[")
+    return False
+
+
+def _decoded(line: bytes, where: str) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{where} is not UTF-8 text ({error.reason} at byte {error.start}); save the file as UTF-8"
+        ) from error
 
 
 def _parse(text: str, where: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is not valid JSON ({error}); expected one JSON object a line") from error
 
 
