@@ -40,7 +40,8 @@ def run(arguments: list[str], folder: Path, *, die_at: int | None = None, kill: 
         kill: After how many micro-batches of its own, and how many seconds more, it is killed from outside.
     """
     order = folder / "order.txt"
-    start = count_lines(order)
+    if order.exists():
+        order.rename(folder / f"order-{len(list(folder.glob('order-*')))}.txt")
     pid = os.fork()
     if pid == 0:
         with (folder / "log.txt").open("a") as log:
@@ -51,7 +52,7 @@ def run(arguments: list[str], folder: Path, *, die_at: int | None = None, kill: 
         os._exit(main(arguments))
     if kill is not None:
         micro_batches, seconds = kill
-        while count_lines(order) - start < micro_batches:
+        while count_lines(order) < micro_batches:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 return os.waitstatus_to_exitcode(status)
@@ -172,9 +173,7 @@ def ten_kills(settings: dict, folder: Path) -> dict:
     kills: list[dict] = []
     while len(kills) < settings["kills"]:
         before = what_remains(folder / "out")["sound"]
-        if order.exists():
-            order.rename(folder / f"order-{len(list(folder.glob('order-*')))}.txt")
-        steps = 0 if before == settings["steps"] else draw.randint(0, 4)
+        steps = 0 if before == settings["steps"] else draw.randint(0, 6)
         seconds = draw.uniform(0, 0.1) if steps else draw.uniform(0, 2.0)
         status = run(arguments, folder, kill=(steps * settings["accumulation"], seconds))
         if status != -signal.SIGKILL:
