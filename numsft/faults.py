@@ -13,7 +13,7 @@ import numpy as np
 from datasets import Dataset
 
 from numsft.checkpoints import newest_sound
-from numsft.errors import RunError
+from numsft.errors import RunError, UserError
 
 _NO_ROOM = {
     errno.ENOSPC: "no space is left on the disk",
@@ -40,7 +40,9 @@ def no_room(error: BaseException | None, folder: str | Path = ".") -> str | None
         error: What was raised; its causes are looked at too.
         folder: Where it was written to.
     """
-    while error is not None:
+    seen: set[int] = set()  # an exception raised again can be its own cause's cause
+    while error is not None and id(error) not in seen and not isinstance(error, UserError):
+        seen.add(id(error))
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             return _NO_ROOM[error.errno]
         text = str(error)

@@ -340,7 +340,10 @@ def _fault(error: Exception, signals: StopSignals) -> str | None:
     from numsft.faults import no_room
 
     if signals.received:  # which also ends the workers that prepare the data
-        return f"Stopped by {signals.received}: continue with --resume_from_checkpoint true."
+        return (
+            f"Stopped by {signals.received}, nothing more was saved: give --resume_from_checkpoint true to "
+            "go on from the last checkpoint, if there is one."
+        )
     if lost_a_rank(error):
         return (
             "Another process of this run has ended: see what it or the launcher says; resume with "

@@ -86,7 +86,11 @@ class StopSignals:
         again = self.received is not None
         self.received = signal.Signals(number).name
         if again or not self._deferred:
-            raise Stopped(f"Stopped by {self.received}.")
+            where = "in the middle of a step" if self._deferred else "outside the training loop"
+            raise Stopped(
+                f"Stopped by {self.received} {where}, nothing more was saved: give "
+                "--resume_from_checkpoint true to go on from the last checkpoint, if there is one."
+            )
         seconds = float(os.environ.get("NUMSFT_STOP_SECONDS", "25"))
         self._timer = threading.Timer(seconds, self._end, args=[seconds])
         self._timer.daemon = True

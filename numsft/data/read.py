@@ -19,6 +19,7 @@ from datasets import Dataset, Features, Value, load_dataset
 from datasets.exceptions import DatasetsError
 from datasets.fingerprint import Hasher
 from pyarrow import ArrowException
+from pyarrow.parquet import read_metadata
 
 from numsft.errors import UserError
 
@@ -99,7 +100,11 @@ def _open_file(path: Path) -> Source:
     if path.suffix != ".parquet":
         return Source(str(path), identity, lambda: _json_rows(path))
     try:
+        if not read_metadata(path).num_rows:
+            raise UserError(f"{path} has no rows; expected at least one training example")
         dataset = load_dataset("parquet", data_files=str(path), split="train")
+    except UserError:
+        raise
     except (DatasetsError, ArrowException, OSError, ValueError) as error:
         raise UserError(
             f"{path} is not a readable Parquet file ({_reason(error)}); write it again"
