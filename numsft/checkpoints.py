@@ -1,13 +1,20 @@
-"""The checkpoints of an output folder: which is the newest sound one, and clearing them away."""
+"""The checkpoints of an output folder: writing one so that a kill cannot harm the others, and clearing them.
+
+A checkpoint is written between `begin`, which puts the marker `_unfinished` into its folder, and `commit`,
+which takes it out after every rank has written its part and the files are on the disk. Only then are older
+checkpoints deleted. `numsft.soundness` says which are whole.
+"""
 
 from __future__ import annotations
 
-import json
+import contextlib
+import os
 import re
 import shutil
-import struct
-import zipfile
+from collections.abc import Collection
 from pathlib import Path
+
+from numsft.soundness import UNFINISHED, damage
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 
@@ -17,87 +24,90 @@ def checkpoints(folder: str | Path) -> list[Path]:
     folder = Path(folder)
     if not folder.is_dir():
         return []
-    found = [(int(m[1]), p) for p in folder.iterdir() if (m := _NAME.fullmatch(p.name)) and p.is_dir()]
-    return [path for _, path in sorted(found, reverse=True)]
+    return sorted((p for p in folder.iterdir() if _NAME.fullmatch(p.name) and p.is_dir()), key=_step)[::-1]
 
 
-def damage(checkpoint: str | Path) -> str | None:
-    """Say what is wrong with a checkpoint, None where nothing is: every file is there and complete.
+def newest_sound(folder: str | Path, *, weights_only: bool = False) -> tuple[Path | None, list[str]]:
+    """Return the newest sound checkpoint (or None), and a line for each newer, damaged one.
 
-    A run killed while it was writing leaves a folder without `trainer_state.json`, which is written last, or
-    a file cut short.
+    Args:
+        folder: The output folder.
+        weights_only: Whether checkpoints without optimiser, scheduler and random state are expected.
     """
-    checkpoint = Path(checkpoint)
-    try:
-        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        if not isinstance(state, dict) or "global_step" not in state:
-            return "trainer_state.json has no global_step"
-    except FileNotFoundError:
-        return "trainer_state.json is missing"
-    except ValueError:
-        return "trainer_state.json is not JSON"
-    weights = [p for p in checkpoint.iterdir() if p.suffix in (".safetensors", ".bin")]
-    weights += [
-        p for p in checkpoint.iterdir() if p.is_dir() and p.name.startswith(("pytorch_model", "global_step"))
-    ]
-    if not any(p.is_dir() or p.name.startswith(("model", "adapter_model", "pytorch_model")) for p in weights):
-        return "its weights are missing"
-    for index in checkpoint.glob("*.index.json"):
-        try:
-            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, AttributeError):
-            return f"{index.name} is not a weight map"
-        absent = sorted(name for name in shards if not (checkpoint / name).is_file())
-        if absent:
-            return f"{absent[0]} is missing"
-    for path in sorted(checkpoint.iterdir()):
-        if path.suffix == ".safetensors" and not _whole_safetensors(path):
-            return f"{path.name} is cut short"
-        if path.suffix in (".pt", ".pth", ".bin") and not _whole_archive(path):
-            return f"{path.name} is damaged"
-    return None
-
-
-def newest_sound(folder: str | Path) -> tuple[Path | None, list[str]]:
-    """Return the newest sound checkpoint (or None), and a line for each newer, damaged one."""
     skipped: list[str] = []
     for checkpoint in checkpoints(folder):
-        reason = damage(checkpoint)
+        reason = damage(checkpoint, weights_only=weights_only)
         if reason is None:
             return checkpoint, skipped
         skipped.append(f"{checkpoint} is damaged ({reason}): skipped")
     return None, skipped
 
 
+def begin(checkpoint: str | Path) -> None:
+    """Make the checkpoint's folder anew, marked as unfinished; an earlier one of that name is deleted.
+
+    Its old files would otherwise mix with the new ones where the run is killed half-way.
+    """
+    checkpoint = Path(checkpoint)
+    if checkpoint.exists():
+        _delete(checkpoint)
+    checkpoint.mkdir(parents=True)
+    (checkpoint / UNFINISHED).touch()
+
+
+def commit(checkpoint: str | Path, *, limit: int | None = None, keep: Collection[str | Path] = ()) -> None:
+    """Take the marker out of a checkpoint that is all written, then delete the oldest beyond `limit`.
+
+    Args:
+        checkpoint: The checkpoint just written.
+        limit: How many checkpoints may stay, None or 0 for all.
+        keep: Others that stay whatever their age, such as the best one.
+    """
+    checkpoint = Path(checkpoint)
+    _to_disk(checkpoint)  # a machine that loses power must not lose a checkpoint that replaced another
+    (checkpoint / UNFINISHED).unlink()
+    _to_disk_one(checkpoint)
+    if not limit or limit < 1:
+        return
+    kept = {checkpoint.resolve(), *(Path(path).resolve() for path in keep)}
+    others = [path for path in checkpoints(checkpoint.parent) if path.resolve() not in kept]
+    # Of a run that goes on from before the end, later checkpoints are left-overs.
+    others.sort(key=lambda path: (_step(path) < _step(checkpoint), _step(path)), reverse=True)
+    for path in others[max(0, limit - len(kept)) :]:
+        _delete(path)
+
+
 def clear(folder: str | Path) -> None:
     """Delete the checkpoints and `resolved.yaml` in `folder`, and nothing else."""
     for checkpoint in checkpoints(folder):
-        shutil.rmtree(checkpoint)
+        _delete(checkpoint)
     (Path(folder) / "resolved.yaml").unlink(missing_ok=True)
 
 
-def _whole_safetensors(path: Path) -> bool:
-    """Whether the file is as long as its header says: eight bytes of length, the header, the tensors."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        start = file.read(8)
-        if len(start) < 8:
-            return False
-        (length,) = struct.unpack("<Q", start)
-        if length > size - 8:
-            return False
-        try:
-            header = json.loads(file.read(length))
-            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return False
-    return bool(size == 8 + length + max(ends, default=0))
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
 
 
-def _whole_archive(path: Path) -> bool:
-    """Whether a file that `torch.save` wrote (a zip) can be read to its end with the right checksums."""
+def _delete(checkpoint: Path) -> None:
+    with contextlib.suppress(OSError):  # no room for the marker: deleting makes some
+        (checkpoint / UNFINISHED).touch()  # a kill half-way leaves what is seen to be none
+    shutil.rmtree(checkpoint)
+
+
+def _to_disk(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        if not path.is_symlink():
+            _to_disk_one(path)
+
+
+def _to_disk_one(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():  # Windows has no handle of a folder to flush
+        return
+    handle = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
     try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.testzip() is None
-    except (zipfile.BadZipFile, EOFError, OSError):
-        return False
+        os.fsync(handle)
+    except OSError:
+        if path.is_file():
+            raise  # some network file systems refuse it for folders
+    finally:
+        os.close(handle)

@@ -5,20 +5,33 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from numsft.checkpoints import checkpoints, damage, newest_sound
-from numsft.errors import UserError
+from numsft.checkpoints import checkpoints, newest_sound
+from numsft.errors import RunError, UserError
+from numsft.ranks import decided_by_main
 from numsft.recipes import Recipe, changes_text, diff_recipes, load_recipe
+from numsft.soundness import damage
 
 logger = logging.getLogger(__name__)
 
 
 def checkpoint_to_resume(recipe: Recipe) -> str | None:
-    """Return the checkpoint to go on from, None to start from the beginning.
+    """Return the checkpoint to go on from, None to start from the beginning; the same on every rank.
 
     Raises:
         UserError: Where nothing is said about checkpoints that are there, where the one named is missing or
             damaged, or where the earlier run cannot be continued with this recipe.
+        RunError: Where the main process's checkpoint is not to be seen from this rank.
     """
+    found = decided_by_main(lambda: _decide(recipe))
+    if found is not None and not Path(found).is_dir():
+        raise RunError(
+            f"{found}, which the main process resumes from, is not there on every machine: put output_dir on "
+            "a file system that they share."
+        )
+    return found
+
+
+def _decide(recipe: Recipe) -> str | None:
     training = recipe.training
     output_dir, wanted = Path(str(training.output_dir)), str(training.resume_from_checkpoint or "")
     if output_dir.exists() and not output_dir.is_dir():
@@ -32,7 +45,7 @@ def checkpoint_to_resume(recipe: Recipe) -> str | None:
         return None
     found: Path | None
     if wanted.lower() == "true":
-        found, skipped = newest_sound(output_dir)
+        found, skipped = newest_sound(output_dir, weights_only=training.save_only_model)
         for line in skipped:
             logger.warning(line)
         if found is None:
@@ -44,7 +57,7 @@ def checkpoint_to_resume(recipe: Recipe) -> str | None:
             raise UserError(
                 f"resume_from_checkpoint {found} is not a folder: name a checkpoint, or true for the newest."
             )
-        reason = damage(found)
+        reason = damage(found, weights_only=training.save_only_model)
         if reason:
             raise UserError(
                 f"resume_from_checkpoint {found} is damaged ({reason}): name another, or true for the newest "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numsft.errors import RunError, UserError
+from numsft.ranks import lost_a_rank, may_report
 from numsft.recipes import (
     Recipe,
     load_recipe,
@@ -22,6 +22,7 @@ from numsft.recipes import (
     write_resolved,
 )
 from numsft.resume import checkpoint_to_resume
+from numsft.stopping import Stopped, StopSignals
 
 if TYPE_CHECKING:
     from numsft.data import Datasets
@@ -37,28 +38,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 (done), 2 (the user's mistake) or 1 (a fault while training)."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
     logger.setLevel(logging.INFO)
+    signals = StopSignals()
     try:
-        path, overrides, flags = split_arguments(sys.argv[1:] if argv is None else argv)
-        run(load_recipe(path, overrides), flags)
+        with signals.installed(on_timeout=lambda text: _report(text, 1)):
+            path, overrides, flags = split_arguments(sys.argv[1:] if argv is None else argv)
+            run(load_recipe(path, overrides), flags, signals)
     except UserError as error:
         return _report(error, 2)
-    except RunError as error:
+    except (RunError, Stopped) as error:
         return _report(error, 1)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
+    except Exception as error:
+        message = _fault(error, signals)
+        if message is None:
             raise
-        return _report(
-            RunError("The disk is full; the last complete checkpoint is kept: make room and resume."), 1
-        )
+        return _report(message, 1)
     return 0
 
 
-def run(recipe: Recipe, flags: RunFlags) -> None:
+def run(recipe: Recipe, flags: RunFlags, signals: StopSignals | None = None) -> None:
     """Train what the recipe says, or only describe it (`--dry_run`).
+
+    Args:
+        recipe: The recipe.
+        flags: What the command line says beside it.
+        signals: Where SIGTERM and Ctrl-C are received.
 
     Raises:
         UserError: Before anything is written, for what the user can mend.
         RunError: For a fault during training; the last good checkpoint is kept.
+        Stopped: After a signal.
     """
     from numsft.objective import Objective
 
@@ -77,15 +85,15 @@ def run(recipe: Recipe, flags: RunFlags) -> None:
     checkpoint = checkpoint_to_resume(recipe)
     was_there = output_dir.exists()
     try:
-        with _as_user_error():
+        with _as_user_error(), _storing_data():
             trainer, datasets = build(recipe)
             report = preflight_lines(trainer, datasets)
-    except UserError:
+    except (UserError, RunError, Stopped):
         if not was_there and output_dir.is_dir() and not any(output_dir.iterdir()):
             output_dir.rmdir()  # made by the trainer on its way
         raise
     _say(trainer, "\n".join(report))
-    train(recipe, trainer, datasets, checkpoint)
+    train(recipe, trainer, datasets, checkpoint, signals or StopSignals())
 
 
 def build(recipe: Recipe, output_dir: str | None = None) -> tuple[NumSFTTrainer, Datasets]:
@@ -172,8 +180,13 @@ def preflight_lines(trainer: NumSFTTrainer, datasets: Datasets) -> list[str]:
     return lines
 
 
-def train(recipe: Recipe, trainer: NumSFTTrainer, datasets: Datasets, checkpoint: str | None) -> None:
+def train(
+    recipe: Recipe, trainer: NumSFTTrainer, datasets: Datasets, checkpoint: str | None, signals: StopSignals
+) -> None:
     """Train, save, score the held-out items before and after, and write the card."""
+    from numsft.faults import writing
+    from numsft.stop_callback import StopCallback
+
     state = trainer.accelerator.state
     if trainer.is_world_process_zero():
         if recipe.training.overwrite_output_dir:
@@ -185,18 +198,22 @@ def train(recipe: Recipe, trainer: NumSFTTrainer, datasets: Datasets, checkpoint
 
     first_number = (recipe.data.eval_dataset or recipe.data.dataset) == "nupa"
     before = _score_held_out(trainer, datasets, first_number)
-    result = trainer.train(resume_from_checkpoint=checkpoint)
-    after = _score_held_out(trainer, datasets, first_number)
-    lines = [f"train_runtime: {result.metrics['train_runtime']:.1f} s"]
-    if before is not None and after is not None:
-        from numsft.before_after import table
+    trainer.add_callback(StopCallback(signals))
+    output_dir = str(recipe.training.output_dir)
+    with writing(f"The trained model in {output_dir}", output_dir):
+        with signals.deferred(f"training was over, and the model is saved in {output_dir}"):
+            result = trainer.train(resume_from_checkpoint=checkpoint)
+            after = None if signals.received else _score_held_out(trainer, datasets, first_number)
+            lines = [f"train_runtime: {result.metrics['train_runtime']:.1f} s"]
+            if before is not None and after is not None:
+                from numsft.before_after import table
 
-        trainer.card.results = table(before, after)
-        lines += ["", trainer.card.results]
-    trainer.save_model(_internal_call=True)  # without its push: that comes when everything is saved
-    trainer.save_state()
-    if recipe.training.merge:
-        lines += _merge(trainer)
+                trainer.card.results = table(before, after)
+                lines += ["", trainer.card.results]
+            trainer.save_model(_internal_call=True)  # without its push: that comes when everything is saved
+            trainer.save_state()
+        if recipe.training.merge:
+            lines += _merge(trainer)
     _say(trainer, "\n".join([*lines, "", f"saved in {recipe.training.output_dir}"]))
     if recipe.training.push_to_hub:
         address = trainer.push_output()
@@ -303,14 +320,51 @@ def _as_user_error() -> Iterator[None]:
         raise UserError(str(error) or type(error).__name__) from error
 
 
+@contextmanager
+def _storing_data() -> Iterator[None]:
+    """Say where the prepared rows go when there is no room for them."""
+    try:
+        yield
+    except Exception as error:
+        from datasets import config
+
+        from numsft.faults import no_room
+
+        reason = no_room(error, config.HF_DATASETS_CACHE)
+        if reason is None:
+            raise
+        raise RunError(
+            f"The prepared data could not be written to {config.HF_DATASETS_CACHE}, {reason}: make room, or "
+            "set HF_DATASETS_CACHE to a folder that has some."
+        ) from error
+
+
+def _fault(error: Exception, signals: StopSignals) -> str | None:
+    """Return the message of a fault that a library reported in its own way, None for a bug."""
+    from numsft.faults import no_room
+
+    if signals.received:  # which also ends the workers that prepare the data
+        return (
+            f"Stopped by {signals.received}, nothing more was saved: give --resume_from_checkpoint true to "
+            "go on from the last checkpoint, if there is one."
+        )
+    if lost_a_rank(error):
+        return (
+            "Another process of this run has ended: see what it or the launcher says; resume with "
+            "--resume_from_checkpoint true."
+        )
+    reason = no_room(error)
+    return f"A file could not be written, {reason}: make room and resume." if reason else None
+
+
 def _say(trainer: NumSFTTrainer, text: str) -> None:
     if trainer.is_world_process_zero():
         print(text, flush=True)
 
 
-def _report(error: Exception, status: int) -> int:
+def _report(error: BaseException | str, status: int) -> int:
     """Print a message of at most 4 lines and 900 characters on stderr, once for all ranks."""
-    if os.environ.get("RANK", "0") == "0":
+    if may_report():
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         text = "\n".join(lines[:4])
         if len(text) > _LONGEST_MESSAGE:
@@ -319,5 +373,13 @@ def _report(error: Exception, status: int) -> int:
     return status
 
 
+def _end(status: int) -> None:
+    """End the process; after a fault on one of several ranks, without waiting for the others."""
+    if status and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        sys.stdout.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _end(main())

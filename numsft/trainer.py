@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -17,11 +16,12 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import EvalLoopOutput
 from trl import SFTTrainer  # type: ignore[attr-defined]
 
-from numsft import hub
+from numsft import checkpoints, hub
 from numsft.config import NumSFTConfig
 from numsft.errors import RunError, UserError
-from numsft.faults import find_rows
+from numsft.faults import writing
 from numsft.filler import ROW_LENGTHS, WithRowLengths, without_last_rows
+from numsft.finite import NonFinite, loss_terms, weights_are_finite
 from numsft.head import SUM_NAMES
 from numsft.hub.trainer import HubMixin
 from numsft.liger import use_layer_kernels, why_no_layer_kernels
@@ -88,6 +88,7 @@ class NumSFTTrainer(HubMixin, SFTTrainer):
                 )
         self.objective = Objective.from_config(args)
         self._counter = _RunState()
+        self._non_finite = NonFinite()
         callbacks = [*(kwargs.pop("callbacks", None) or []), self._counter]
         with without_peft_warning():
             super().__init__(model, args, callbacks=callbacks, **kwargs)
@@ -111,6 +112,13 @@ class NumSFTTrainer(HubMixin, SFTTrainer):
 
     # One optimiser step.
 
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # Resumed from its last step, the Trainer would take one step more than max_steps.
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)  # type: ignore[no-untyped-call]
+
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], Tensor | None]:
@@ -125,6 +133,7 @@ class NumSFTTrainer(HubMixin, SFTTrainer):
         shared = self.args.average_tokens_across_devices and self.accelerator.num_processes > 1
         if shared:
             counts = self.accelerator.reduce(counts, reduction="sum")
+        self._non_finite.start(batches)
         self._counts = StepCounts(
             tokens=counts[0],
             numbers=None if self.objective.reduction == "reference" else counts[1],
@@ -170,6 +179,11 @@ class NumSFTTrainer(HubMixin, SFTTrainer):
         if call.predicted is not None:
             extra |= number_errors(batch, call.predicted)
         head_sums = self._last_sums = call.sums
+        if (
+            training and self.is_deepspeed_enabled and not torch.isfinite(loss)
+        ):  # it steps while backward runs
+            self._non_finite.remember(loss_terms(head_sums), inputs)
+            self._non_finite.refuse(self, None)
         denominator: Tensor | float = batch.number_count
         if self.objective.reduction == "reference" and training:
             head_sums = head_sums.clone()
@@ -184,25 +198,19 @@ class NumSFTTrainer(HubMixin, SFTTrainer):
             return loss, model(**model_inputs)
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
-        """Train on a micro-batch; a loss that is not finite stops the run before the weights are touched."""
+        """Train on a micro-batch; a loss that is not finite is remembered until the weights would change."""
         loss: Tensor = super().training_step(model, inputs, *args, **kwargs)  # type: ignore[no-untyped-call]
         # The Trainer reads the loss here anyway, to keep NaN out of its log.
         if not torch.isfinite(loss):
-            raise RunError(self._non_finite(inputs))
+            self._non_finite.remember(loss_terms(self._last_sums), inputs)
         return loss
 
-    def _non_finite(self, inputs: dict[str, Any]) -> str:
-        sums = dict(zip(SUM_NAMES, self._last_sums.tolist(), strict=True))
-        broken = [name for name in ("token_loss", "number_loss") if not math.isfinite(sums[name])]
-        term = " and the ".join(name.replace("_", " ") for name in broken) or "gradient's scale"
-        rows = find_rows(self.train_dataset, inputs)
-        shown = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "") if rows else "not known"
-        return (
-            f"The {term} of optimiser step {self.state.global_step + 1} is not finite, in rows {shown} "
-            "of the prepared training data: the weights were not updated with it and the last "
-            "checkpoint is intact; "
-            "look at those rows, or lower learning_rate or number_loss_weight."
-        )
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        # Called once a step, before the optimiser: all ranks have the same gradient here, and end together.
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)  # type: ignore[no-untyped-call]
+        scaled = self.accelerator.scaler is not None  # float16 overflows now and then and skips the step
+        self._non_finite.refuse(self, None if scaled else norm)
+        return norm
 
     # Logs.
 
@@ -215,6 +223,9 @@ class NumSFTTrainer(HubMixin, SFTTrainer):
             metrics = summarise(sums, self.objective, has_numbers=self.has_numbers, training=True)
             logs.update(metrics, num_tokens=self._counter.input_tokens)
             self._warn_of_low_logit(metrics)
+        if "train_loss" in logs:  # of the whole run, not of the steps since it was resumed
+            total = self._counter.loss_before + self._total_loss_scalar
+            logs["train_loss"] = total / max(self.state.global_step, 1)
         super().log(logs, start_time)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
@@ -284,7 +295,27 @@ class NumSFTTrainer(HubMixin, SFTTrainer):
         sums = self._sums["train"].total(self.accelerator)
         self._sums["train"].reset(sums if self.accelerator.is_main_process else None)
         self._counter.window = sums
-        super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call]
+        self._counter.loss_sum = self._counter.loss_before + self._total_loss_scalar + float(self._tr_loss)
+        if not weights_are_finite(self.model, self.accelerator):
+            raise RunError(self._non_finite.of_weights(self))
+        self._write_checkpoint(model, trial)
+
+    def _write_checkpoint(self, model: Any, trial: Any) -> None:
+        """Write a checkpoint that counts from the moment it is whole, and delete older ones only then."""
+        folder = f"{self._get_output_dir(trial=trial)}/checkpoint-{self.state.global_step}"
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        with writing(folder, str(self.args.output_dir)):
+            try:
+                if self.args.should_save:
+                    checkpoints.begin(folder)
+                self.accelerator.wait_for_everyone()
+                super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call]
+            finally:
+                self.args.save_total_limit = limit
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                best = self.state.best_model_checkpoint
+                checkpoints.commit(folder, limit=limit, keep=[best] if best else [])
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         # PEFT writes its own stub of a card into every folder that it saves to; ours replaces it.
@@ -326,20 +357,24 @@ class NumSFTTrainer(HubMixin, SFTTrainer):
 class _RunState(TrainerCallback, ExportableState):
     """What a run has counted, kept in `trainer_state.json`."""
 
-    def __init__(self, input_tokens: int = 0, window: dict[str, float] | None = None) -> None:
-        self.input_tokens = input_tokens
-        self.window = window
+    def __init__(self) -> None:
+        self.input_tokens = 0
+        self.window: dict[str, float] | None = None
+        self.loss_sum = self.loss_before = 0.0  # over the steps so far, and over those before the resume
         self.on_resume: Any = None
 
     def state(self) -> dict[str, Any]:
-        return {"args": {}, "attributes": {"input_tokens": self.input_tokens, "window": self.window}}
+        names = ("input_tokens", "window", "loss_sum")
+        return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.on_resume is not None:
             stored = state.stateful_callbacks.get(type(self).__name__)
             resumed = state.global_step > 0 and isinstance(stored, dict)
-            self.input_tokens = stored["attributes"]["input_tokens"] if resumed else 0
-            self.window = stored["attributes"]["window"] if resumed else None
+            attributes = stored["attributes"] if resumed else {}
+            self.input_tokens = attributes.get("input_tokens", 0)
+            self.window = attributes.get("window")
+            self.loss_before = attributes.get("loss_sum", 0.0)
             self.on_resume(self.window)
 
 

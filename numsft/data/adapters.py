@@ -7,6 +7,7 @@ GSM8K `{"question": ..., "answer": "... #### 72"}`; of a chat `{"messages": [{"r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -40,10 +41,25 @@ def _text(row: dict[str, Any], column: str, where: str) -> str:
     value = row.get(column)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, str) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
-        return str(value)
-    found = "nothing" if value is None else type(value).__name__
+    if isinstance(value, float) and not math.isfinite(value):
+        found = str(value)  # how JSON files made from tables show an empty cell
+    elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return _encodable(str(value), column, where)
+    else:
+        found = "nothing" if value is None else type(value).__name__
     raise UserError(f"{where} has {found} in column {column!r}; expected text there")
+
+
+def _encodable(text: str, column: str, where: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"{where} has half a surrogate pair ({text[error.start]!r}) in column {column!r}; expected "
+                "text that UTF-8 can hold"
+            ) from error
+    return text
 
 
 def _messages(value: list[Any], column: str, where: str) -> Messages:
@@ -54,7 +70,10 @@ def _messages(value: list[Any], column: str, where: str) -> Messages:
                 f"{where} has a message in column {column!r} that is not a role and a text; expected "
                 '{"role": "user", "content": "..."} without tool calls'
             )
-    return [{"role": message["role"], "content": message["content"]} for message in value]
+    return [
+        {"role": message["role"], "content": _encodable(message["content"], column, where)}
+        for message in value
+    ]
 
 
 def _prompt_completion(prompt: str, completion: str) -> Callable[[dict[str, Any], str], Iterator[Pair]]:

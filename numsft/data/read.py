@@ -19,10 +19,12 @@ from datasets import Dataset, Features, Value, load_dataset
 from datasets.exceptions import DatasetsError
 from datasets.fingerprint import Hasher
 from pyarrow import ArrowException
+from pyarrow.parquet import read_metadata
 
 from numsft.errors import UserError
 
 SUFFIXES = (".json", ".jsonl", ".parquet")
+_BOM = b"\xef\xbb\xbf"
 Rows = Iterator[tuple[str, dict[str, Any]]]
 Examples = Callable[[], Iterable[dict[str, Any]]]
 
@@ -98,7 +100,11 @@ def _open_file(path: Path) -> Source:
     if path.suffix != ".parquet":
         return Source(str(path), identity, lambda: _json_rows(path))
     try:
+        if not read_metadata(path).num_rows:
+            raise UserError(f"{path} has no rows; expected at least one training example")
         dataset = load_dataset("parquet", data_files=str(path), split="train")
+    except UserError:
+        raise
     except (DatasetsError, ArrowException, OSError, ValueError) as error:
         raise UserError(
             f"{path} is not a readable Parquet file ({_reason(error)}); write it again"
@@ -108,29 +114,43 @@ def _open_file(path: Path) -> Source:
 
 def _json_rows(path: Path) -> Rows:
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            start = file.read(1)
-            while start.isspace():
-                start = file.read(1)
-            file.seek(0)
-            if start == "[":
-                for i, row in enumerate(_parse(file.read(), f"{path}")):
-                    yield f"{path}, row {i}", _mapping(row, f"{path}, row {i}")
-                return
+        if _is_array(path):
+            text = _decoded(path.read_bytes().removeprefix(_BOM), f"{path}")
+            for i, row in enumerate(_parse(text, f"{path}")):
+                yield f"{path}, row {i}", _mapping(row, f"{path}, row {i}")
+            return
+        with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                if line.strip():
-                    where = f"{path}, line {number}"
-                    yield where, _mapping(_parse(line, where), where)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text ({error.reason}); save it as UTF-8") from error
+                where = f"{path}, line {number}"
+                text = _decoded(line.removeprefix(_BOM) if number == 1 else line, where)
+                if text.strip():
+                    yield where, _mapping(_parse(text, where), where)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
+
+
+def _is_array(path: Path) -> bool:
+    with path.open("rb") as file:
+        for line in file:
+            start = line.removeprefix(_BOM).strip()
+            if start:
+                return start.startswith(b"[")
+    return False
+
+
+def _decoded(line: bytes, where: str) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{where} is not UTF-8 text ({error.reason} at byte {error.start}); save the file as UTF-8"
+        ) from error
 
 
 def _parse(text: str, where: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is not valid JSON ({error}); expected one JSON object a line") from error
 
 
