@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,12 +25,16 @@ class Score:
         log_mae: Mean of |L(prediction) - L(gold)| with L(x) = sign(x) log10(1 + |x|) clipped at 10, NTL's
             log-MAE (arXiv 2411.02083); an answer without a number counts as 0.
         answered: Share of answers with a number in them.
+        texts: What the model wrote, item by item.
+        right: Whether each item's number is exactly the gold one.
     """
 
     items: int
     exact: float
     log_mae: float
     answered: float
+    texts: tuple[str, ...] = ()
+    right: tuple[bool, ...] = ()
 
 
 def score(texts: Sequence[str], golds: Sequence[str], *, first: bool) -> Score:
@@ -43,7 +49,9 @@ def score(texts: Sequence[str], golds: Sequence[str], *, first: bool) -> Score:
     right = [_same(answer, gold, first=first) for answer, gold in zip(found, golds, strict=True)]
     errors = [abs(_log(answer) - _log(gold)) for answer, gold in zip(found, golds, strict=True)]
     n = max(len(texts), 1)
-    return Score(len(texts), sum(right) / n, sum(errors) / n, sum(map(bool, found)) / n)
+    return Score(
+        len(texts), sum(right) / n, sum(errors) / n, sum(map(bool, found)) / n, tuple(texts), tuple(right)
+    )
 
 
 def generate(
@@ -107,6 +115,28 @@ def longest_answer(tokenizer: Any, items: Sequence[HeldOut], *, first: bool) -> 
         return 256
     golds = tokenizer([item.gold for item in items], add_special_tokens=False)["input_ids"]
     return 2 * max(map(len, golds)) + 2
+
+
+def write_items(path: Path, items: Sequence[HeldOut], before: Score, after: Score, *, first: bool) -> None:
+    """Write the items, one JSON object a line: prompt, gold, both texts, whether the last is right.
+
+    `first` says which number of a text is its answer, the first or the last: enough to score them anew.
+    """
+    lines = [
+        json.dumps(
+            {
+                "prompt": item.prompt,
+                "gold": item.gold,
+                "before": before.texts[index],
+                "after": after.texts[index],
+                "correct": after.right[index],
+                "first": first,
+            },
+            ensure_ascii=False,
+        )
+        for index, item in enumerate(items)
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def table(before: Score, after: Score) -> str:

@@ -206,10 +206,13 @@ def train(
             after = None if signals.received else _score_held_out(trainer, datasets, first_number)
             lines = [f"train_runtime: {result.metrics['train_runtime']:.1f} s"]
             if before is not None and after is not None:
-                from numsft.before_after import table
+                from numsft.before_after import table, write_items
 
                 trainer.card.results = table(before, after)
                 lines += ["", trainer.card.results]
+                if trainer.is_world_process_zero():
+                    items = datasets.held_out
+                    write_items(Path(output_dir) / "held_out.jsonl", items, before, after, first=first_number)
             trainer.save_model(_internal_call=True)  # without its push: that comes when everything is saved
             trainer.save_state()
         if recipe.training.merge:
