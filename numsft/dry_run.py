@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from peft.tuners.tuners_utils import BaseTunerLayer
 
+from numsft.errors import UserError
 from numsft.hub import objective_lines
 
 if TYPE_CHECKING:
@@ -58,16 +59,52 @@ def report_lines(trainer: NumSFTTrainer, recipe: Recipe, preflight: list[str]) -
 
 
 def memory_lines(recipe: Recipe, flags: RunFlags) -> list[str]:
-    """Estimate memory a GPU under an accelerate configuration, without loading the model's weights."""
+    """Estimate memory a GPU under an accelerate configuration, without loading the model's weights.
+
+    The model's sizes are those of its configuration where that is on this machine, else those of the recipe's
+    `shape` block. The last lines name what a plain `--dry_run` checks and this does not.
+    """
     from numsft.memory import memory_report
 
-    return memory_report(
+    config = _config_at_hand(recipe)
+    lines = memory_report(
         recipe,
-        None,
+        config,
         accelerate_config=flags.accelerate_config,
         gpus=flags.gpus,
         gpu_memory=flags.gpu_memory or 80.0,
     )
+    name = recipe.model.model_name_or_path
+    if config is None:
+        source = "the recipe's `shape` block is believed" if recipe.shape else "nothing says how large it is"
+        lines.append(
+            f"not checked: the sizes of {name}, whose configuration is not on this machine; {source}"
+        )
+    lines.append(
+        "not checked: tokenizer, number vocabulary, data and adapted modules, which --dry_run checks without "
+        "--accelerate_config"
+    )
+    return lines
+
+
+def _config_at_hand(recipe: Recipe) -> Any:
+    """Return the model's configuration from a local folder or the Hub's cache, None where it is in neither."""
+    from transformers import AutoConfig
+
+    from numsft.models import find_model
+
+    try:
+        source = find_model(str(recipe.model.model_name_or_path), recipe.data.gguf_file)
+        gguf = {"gguf_file": source.gguf_file} if source.gguf_file else {}
+        return AutoConfig.from_pretrained(
+            source.path,
+            local_files_only=True,
+            revision=recipe.model.model_revision,
+            trust_remote_code=recipe.training.trust_remote_code,
+            **gguf,
+        )
+    except (UserError, OSError, ValueError, ImportError):
+        return None
 
 
 def _adapted(model: object) -> str:
