@@ -88,7 +88,7 @@ def memory_lines(recipe: Recipe, flags: RunFlags) -> list[str]:
 
 
 def _config_at_hand(recipe: Recipe) -> Any:
-    """Return the model's configuration from a local folder or the Hub's cache, None where it is in neither."""
+    """Return the model's configuration from a local folder or the Hub's cache, None if it is in neither."""
     from transformers import AutoConfig
 
     from numsft.models import find_model
