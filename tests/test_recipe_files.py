@@ -178,6 +178,10 @@ def test_the_launch_in_the_first_line_fits_with_the_memory_in_the_second(name):
     document = yaml.safe_load(out)
     assert document["model_name_or_path"] == BASES[base_of(name)][0]
     assert "not checked: the sizes of" in out and "not checked: tokenizer" in out
+    trained, total = (
+        int(n.replace(",", "")) for n in re.search(r"trainable.*: (\S+) of (\S+) ", out).groups()
+    )
+    assert (trained == total) == (not name.endswith("_lora")) and 0 < trained
 
 
 @pytest.mark.parametrize("name", [name for name in DEL if name.endswith("_lora")])
@@ -237,6 +241,29 @@ def test_a_model_on_this_machine_is_estimated_by_its_own_configuration(stand_in)
     status, out, err = run_main(recipe, *arguments, "--model_name_or_path", stand_in("mistral7b_del"))
     assert status == 0, err
     assert estimated_total(out) < 2 and "not checked: the sizes of" not in out
+
+
+@pytest.mark.parametrize("name", ["qwen1.5b_ce", "mistral7b_del_lora"])
+def test_a_dry_run_out_of_the_hubs_reach_names_the_checks_it_skips(name):
+    status, out, err = run_main(RECIPES / f"{name}.yaml", "--dry_run")
+    assert status == 0, err
+    hub_id = BASES[base_of(name)][0]
+    assert yaml.safe_load(out)["model_name_or_path"] == hub_id
+    assert f"# not checked: the sizes of {hub_id}" in out and "# not checked: tokenizer" in out
+    assert "trainable" in out and "# memory of the process" in out
+
+
+@pytest.mark.parametrize("model", ["./nowhere", "somebody/some model"])
+def test_a_dry_run_of_a_model_that_is_no_hub_id_is_refused_all_the_same(model):
+    status, out, err = run_main(RECIPES / "qwen7b_del.yaml", "--dry_run", "--model_name_or_path", model)
+    assert (status, out) == (2, "") and model in err
+
+
+def test_a_dry_run_without_sizes_is_refused_where_the_model_cannot_be_loaded(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("model_name_or_path: somebody/some-model\ndataset: nupa\n")
+    status, out, err = run_main(recipe, "--dry_run")
+    assert (status, out) == (2, "") and "cannot load the tokenizer of somebody/some-model" in err
 
 
 def test_the_commands_of_the_first_lines_are_those_of_the_accelerate_files():
