@@ -249,10 +249,12 @@ class DataConfig:
     completion_column: str | None = field(
         default=None, metadata={"help": "Column with the completion. Unset, the usual names are recognised."}
     )
-    prompt_template: str | None = field(
+    prompt_template: list[str] | str | None = field(
         default=None,
         metadata={
-            "help": "`alpaca`, `chat`, `none`, or a text with `{prompt}`. Unset, the data's format decides."
+            "help": "`alpaca` (or `alpaca_1` to `alpaca_12`; `alpaca_mix` is all of them), `chat`, `none`, "
+            "or a text with `{prompt}`. Of a list, each row has one, drawn by a hash of its prompt and "
+            "`seed`. Unset, the data's format decides."
         },
     )
     max_samples: int | None = field(default=None, metadata={"help": "Use only the first rows of the data."})
@@ -262,7 +264,10 @@ class DataConfig:
     )
     nupa_tasks: list[str] | None = field(
         default=None,
-        metadata={"help": "Number tasks to make, where `dataset` is `nupa`. Unset, all of them."},
+        metadata={
+            "help": "Number tasks to make, where `dataset` is `nupa`. Unset, integer_add, integer_subtract, "
+            "integer_multiply, float_add and float_subtract of the 41 in `numsft.evaluation.nupa`."
+        },
     )
     nupa_digits: list[int] = field(
         default_factory=lambda: [1, 4], metadata={"help": "Fewest and most digits of an operand."}

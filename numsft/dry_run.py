@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from peft.tuners.tuners_utils import BaseTunerLayer
 
+from numsft.errors import UserError
 from numsft.hub import objective_lines
 
 if TYPE_CHECKING:
@@ -58,16 +59,74 @@ def report_lines(trainer: NumSFTTrainer, recipe: Recipe, preflight: list[str]) -
 
 
 def memory_lines(recipe: Recipe, flags: RunFlags) -> list[str]:
-    """Estimate memory a GPU under an accelerate configuration, without loading the model's weights."""
-    from numsft.memory import memory_report
+    """Estimate memory a GPU under an accelerate configuration, or here, without loading the model's weights.
 
-    return memory_report(
+    The model's sizes are those of its configuration where that is on this machine, else those of the recipe's
+    `shape` block. The last lines name what a plain `--dry_run` checks and this does not.
+    """
+    from numsft.memory import memory_report, trainable_line
+
+    config = _config(recipe, local_files_only=True)
+    name = recipe.model.model_name_or_path
+    lines = trainable_line(recipe, config) + memory_report(
         recipe,
-        None,
+        config,
         accelerate_config=flags.accelerate_config,
         gpus=flags.gpus,
         gpu_memory=flags.gpu_memory or 80.0,
     )
+    if config is None:
+        source = "the recipe's `shape` block is believed" if recipe.shape else "nothing says how large it is"
+        lines.append(
+            f"not checked: the sizes of {name}, whose configuration is not on this machine; {source}"
+        )
+    where = "without --accelerate_config" if flags.accelerate_config else f"where {name} can be loaded"
+    lines.append(
+        f"not checked: tokenizer, number vocabulary, data and adapted modules, as --dry_run does {where}"
+    )
+    return lines
+
+
+def out_of_reach(recipe: Recipe) -> bool:
+    """Return whether the model is on a Hub that this machine cannot reach, and the recipe gives its `shape`.
+
+    A name that the Hub refuses is not out of reach: it is a mistake, which loading reports.
+    """
+    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    if not recipe.shape:
+        return False
+    try:
+        _config(recipe, refuse=OSError)
+    except OSError as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, LocalEntryNotFoundError | OfflineModeIsEnabled):
+                return True
+            cause = cause.__cause__
+    return False
+
+
+def _config(recipe: Recipe, refuse: type[Exception] | None = None, **options: Any) -> Any:
+    """Return the model's configuration; where it cannot be had None, or `refuse` goes to the caller."""
+    from transformers import AutoConfig
+
+    from numsft.models import find_model
+
+    try:
+        source = find_model(str(recipe.model.model_name_or_path), recipe.data.gguf_file)
+        if source.gguf_file:
+            options["gguf_file"] = source.gguf_file
+        return AutoConfig.from_pretrained(
+            source.path,
+            revision=recipe.model.model_revision,
+            trust_remote_code=recipe.training.trust_remote_code,
+            **options,
+        )
+    except (UserError, OSError, ValueError, ImportError) as error:
+        if refuse is not None and isinstance(error, refuse):
+            raise
+        return None
 
 
 def _adapted(model: object) -> str:

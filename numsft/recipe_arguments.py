@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from numsft.errors import UserError
 from numsft.recipe_types import BLOCKS, Key, Mismatch, choices_of, convert, recipe_keys, unknown_key
-from numsft.recipe_yaml import parse, resolve_scalar
+from numsft.recipe_yaml import Scalar, parse, resolve_scalar
 
 COMMAND_LINE = "the command line"
 USAGE = "python -m numsft.run RECIPE [--key value ...] [--dry_run]"
@@ -158,6 +158,13 @@ def _value(name: str, key: Key, texts: list[str]) -> Any:
         return [resolve_scalar(text) for text in texts]
     if name in BLOCKS and texts[0][:1] == "{":
         return parse(texts[0], f"--{name}")
+    if takes_list and texts[0][:1] == "[":
+        try:
+            value = parse(texts[0], f"--{name}")
+        except UserError:
+            return texts[0]  # a text that only begins like a list, such as `[INST] {prompt} [/INST]`
+        if isinstance(value, list) and all(isinstance(item, str | Scalar) for item in value):
+            return value
     return resolve_scalar(texts[0])
 
 

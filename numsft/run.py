@@ -225,9 +225,9 @@ def train(
 
 def dry_run(recipe: Recipe, flags: RunFlags) -> None:
     """Print the resolved recipe and a report as comment lines on stdout; train and write nothing."""
-    from numsft.dry_run import memory_lines, report_lines
+    from numsft.dry_run import memory_lines, out_of_reach, report_lines
 
-    if flags.accelerate_config:
+    if flags.accelerate_config or out_of_reach(recipe):
         lines = memory_lines(recipe, flags)
     else:
         with tempfile.TemporaryDirectory() as scratch, _as_user_error():

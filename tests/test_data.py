@@ -1,7 +1,10 @@
 """Data: from a recipe's keys to prompt/completion rows, with nothing held out also trained on."""
 
+import dataclasses
 import json
 import os
+import re
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_tokenizer
 
-from numsft.data import ALPACA, last_number, load_datasets, prompt_key
+from numsft.config import DataConfig
+from numsft.data import ALPACA, NUPA_DEFAULT_TASKS, last_number, load_datasets, prompt_key
+from numsft.data.prompts import FAMILY
 from numsft.errors import UserError
+from numsft.evaluation.nupa import TASKS
 
 DEFAULTS = dict(
     gguf_file=None,
@@ -178,12 +184,53 @@ def test_several_templates_are_drawn_row_by_row_and_by_seed(load, write):
     assert first[:] == again[:] != other[:]
 
 
+def test_the_family_of_alpaca_templates_is_twelve_that_end_where_the_answer_begins(load, write):
+    path = write(questions(1))
+    prompts = [load(path, prompt_template=name).train[0] for name in FAMILY]
+    assert list(FAMILY) == [f"alpaca_{number}" for number in range(1, 13)]
+    assert len({row["prompt"] for row in prompts}) == 12
+    for row in prompts:
+        assert re.search(r"Instruction:\nWhat is 0\?\n\n(### )?Response:$", row["prompt"])
+        assert row["completion"] == " 0"
+    assert prompts[0] == load(path, prompt_template="alpaca").train[0]
+
+
+def template_of(prompt):
+    (name,) = [name for name, text in FAMILY.items() if prompt.startswith(text.partition("{prompt}")[0])]
+    return name
+
+
+def test_alpaca_mix_is_all_twelve_alike(load, write):
+    path = write(questions(1200))
+    mixed = load(path, prompt_template="alpaca_mix", seed=3).train["prompt"][:]
+    counts = Counter(map(template_of, mixed))
+    assert counts.keys() == FAMILY.keys() and 60 < min(counts.values()) <= max(counts.values()) < 140
+    assert mixed == load(path, prompt_template=list(FAMILY), seed=3).train["prompt"][:]
+
+
+def test_a_rows_template_depends_on_its_prompt_and_the_seed_alone(load, write):
+    # DEL's published script draws one template a process, before it seeds: each rank trains on its own.
+    rows = questions(40)
+    templates = {}
+    for name, order in (("as.jsonl", rows), ("reversed.jsonl", rows[::-1]), ("few.parquet", rows[::3])):
+        prompts = load(write(order, name), prompt_template="alpaca_mix").train["prompt"]
+        for row, prompt in zip(order, prompts, strict=True):
+            templates.setdefault(row["question"], set()).add(template_of(prompt))
+    assert all(len(names) == 1 for names in templates.values())
+    # What another process, machine or resumed run must draw too.
+    first = [templates[f"What is {i}?"].pop() for i in range(6)]
+    assert first == ["alpaca_9", "alpaca_4", "alpaca_11", "alpaca_3", "alpaca_5", "alpaca_3"]
+
+
 @pytest.mark.parametrize(
     ("template", "named"),
     [
         ("alpacca", "alpacca"),
+        ("alpaca_13", "alpaca_12"),
+        (["alpaca", "alpaca_0"], "alpaca_0"),
         ([], "empty"),
         (["chat", "alpaca"], "chat alone"),
+        (["alpaca_mix", "chat"], "chat alone"),
         ("Question", "{prompt}"),
         (3, "3"),
     ],
@@ -366,6 +413,16 @@ def test_an_unset_seed_of_the_number_tasks_is_that_of_the_run(load):
         for own, run in ((None, 3), (3, 5), (None, 5))
     ]
     assert prompts[0] == prompts[1] != prompts[2]
+
+
+def test_unset_number_tasks_are_the_ones_that_the_help_names(load):
+    (help_text,) = [
+        field.metadata["help"] for field in dataclasses.fields(DataConfig) if field.name == "nupa_tasks"
+    ]
+    assert tuple(name for name in re.findall(r"\w+", help_text) if name in TASKS) == NUPA_DEFAULT_TASKS
+    assert f"of the {len(TASKS)} in" in help_text
+    unset, named = (load("nupa", nupa_tasks=t).train["prompt"][:] for t in (None, [*NUPA_DEFAULT_TASKS]))
+    assert unset == named
 
 
 def test_an_unset_size_of_the_number_tasks_is_ten_thousand(load):

@@ -345,6 +345,19 @@ def test_another_loss_drops_the_inherited_options_and_weight(write):
     assert same.number_loss_kwargs == {"level": 1} and same.number_loss_weight == 0.5
 
 
+def test_a_prompt_template_is_a_text_or_a_list_of_them(write):
+    for text, value in (
+        ("alpaca", "alpaca"),
+        ("'[INST] {prompt} [/INST]'", "[INST] {prompt} [/INST]"),
+        ("[alpaca_1, 'Q: {prompt}']", ["alpaca_1", "Q: {prompt}"]),
+    ):
+        recipe = load_recipe(write(f"prompt_template: {text}\n"))
+        assert recipe.data.prompt_template == value
+        again = load_recipe(write(resolved_yaml(recipe), "again.yaml"))
+        assert again.data.prompt_template == value
+    assert "a list or text" in refusal(write("prompt_template: {alpaca: 1}\n"))
+
+
 def test_an_override_to_another_loss_drops_them_too(write):
     path = write("number_loss_kwargs: {level: 1}\nnumber_loss_weight: 0.5\n")
     training = load_recipe(path, ["--number_loss_kwargs.sigma", "3", "--number_loss", "smmd"]).training
@@ -399,6 +412,13 @@ def test_a_mistake_in_a_parent_names_the_parent(write):
         (["--number_loss_kwargs.level", "2"], "number_loss_kwargs", {"level": 2, "detach_weight": True}),
         (["--number_loss_kwargs", "{level: 2}"], "number_loss_kwargs", {"level": 2, "detach_weight": True}),
         (["--prompt_template", "{prompt}: a\n"], "prompt_template", "{prompt}: a\n"),
+        (["--prompt_template", "alpaca"], "prompt_template", "alpaca"),
+        (["--prompt_template", "alpaca", "alpaca_2"], "prompt_template", ["alpaca", "alpaca_2"]),
+        (["--prompt_template=[alpaca,alpaca_2]"], "prompt_template", ["alpaca", "alpaca_2"]),
+        (["--prompt_template", '[alpaca, "Q: {prompt}"]'], "prompt_template", ["alpaca", "Q: {prompt}"]),
+        (["--prompt_template", "[INST] {prompt} [/INST]"], "prompt_template", "[INST] {prompt} [/INST]"),
+        (["--prompt_template", "[{prompt}]"], "prompt_template", "[{prompt}]"),
+        (["--report_to", "[wandb,tensorboard]"], "report_to", ["wandb", "tensorboard"]),
         (["--run_name", "# 1"], "run_name", "# 1"),
         (["--seed", "1", "--seed", "2"], "seed", 2),
         (["--resume_from_checkpoint"], "resume_from_checkpoint", "true"),

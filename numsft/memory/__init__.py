@@ -4,7 +4,7 @@ from numsft.memory.estimate import estimate
 from numsft.memory.fit import check_fits, nearest_fit
 from numsft.memory.moments import MemoryEstimate, Moment
 from numsft.memory.plan import Plan, plan_from_accelerate
-from numsft.memory.report import memory_report, report_lines, setup_of
+from numsft.memory.report import memory_report, report_lines, setup_of, trainable_line
 from numsft.memory.setup import Setup
 from numsft.memory.shape import Lora, ModelShape, lora_targets
 
@@ -23,4 +23,5 @@ __all__ = [
     "plan_from_accelerate",
     "report_lines",
     "setup_of",
+    "trainable_line",
 ]

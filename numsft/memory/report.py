@@ -69,6 +69,20 @@ def memory_report(
     return report_lines(needed, gpu_memory)
 
 
+def trainable_line(recipe: Recipe, model_or_config: Any = None) -> list[str]:
+    """Return how many parameters the sizes alone say would be trained; nothing where they are not known."""
+    config = _config_of(model_or_config)
+    shape, _ = _shape_of(recipe, config)
+    if shape is None:
+        return []
+    trained = total = shape.parameters
+    if recipe.model.use_peft:
+        lora = _lora_of(recipe.model, config)
+        trained = lora.parameters(shape) + lora.saved_parameters(shape)
+        total += trained
+    return [f"trainable parameters: {trained:,} of {total:,} ({trained / total:.2%}), by the model's sizes"]
+
+
 def report_lines(needed: MemoryEstimate, gpu_memory: float = 80.0) -> list[str]:
     """Return the estimate as a small table, in GiB: each part's largest, and what is alive at the peak."""
     peak, on_gpu = needed.peak, needed.setup.device == "cuda"
