@@ -18,7 +18,7 @@ from numsft import checkpoints, hub
 from numsft.config import NumSFTConfig
 from numsft.errors import RunError, UserError
 from numsft.faults import writing
-from numsft.finite import NonFinite, loss_terms, weights_are_finite
+from numsft.finite import NonFinite, loss_terms, weights_are_finite, weights_not_finite
 from numsft.head import SUM_NAMES
 from numsft.liger import use_layer_kernels
 from numsft.metrics import MetricSums, summarise
@@ -83,6 +83,7 @@ class NumSFTTrainer(SFTTrainer):
         self.objective = Objective.from_config(args)
         self._counter = _RunState()
         self._non_finite = NonFinite()
+        self._broken_before: list[str] = []
         callbacks = [*(kwargs.pop("callbacks", None) or []), self._counter]
         with without_peft_warning():
             super().__init__(model, args, callbacks=callbacks, **kwargs)
@@ -283,7 +284,7 @@ class NumSFTTrainer(SFTTrainer):
         self._sums["train"].reset(sums if self.accelerator.is_main_process else None)
         self._counter.window = sums
         self._counter.loss_sum = self._counter.loss_before + self._total_loss_scalar + float(self._tr_loss)
-        if not weights_are_finite(self.model, self.accelerator):
+        if not weights_are_finite(self.model, self.accelerator, self._broken_before):
             raise RunError(self._non_finite.of_weights(self))
         self._write_checkpoint(model, trial)
 
@@ -313,6 +314,7 @@ class NumSFTTrainer(SFTTrainer):
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """Train; on resume the token count and an unfinished logging window go on where they stopped."""
         self._counter.on_resume = self._restore_window
+        self._broken_before = [name for name, broken in weights_not_finite(self.model).items() if broken]
         return super().train(*args, **kwargs)
 
     def _restore_window(self, window: dict[str, float]) -> None:
