@@ -59,8 +59,8 @@ class NonFinite:
             every = gather_object([self._rows(trainer, self._batches)])
             rows = sorted({row for numbers in every for row in numbers})
         raise RunError(
-            f"The {' and the '.join(terms) or 'gradient'} of optimiser step {trainer.state.global_step + 1} is not finite, in "
-            f"{rows_text(rows)} of the prepared training data: look at those rows, or lower learning_rate or "
+            f"The {' and the '.join(terms) or 'gradient'} of optimiser step {trainer.state.global_step + 1} "
+            f"is not finite, in {rows_text(rows)} of the prepared training data: look at those rows, or lower learning_rate or "
             f"number_loss_weight; {last_good(str(trainer.args.output_dir))}."
         )
 
