@@ -60,8 +60,8 @@ class NonFinite:
             rows = sorted({row for numbers in every for row in numbers})
         raise RunError(
             f"The {' and the '.join(terms) or 'gradient'} of optimiser step {trainer.state.global_step + 1} "
-            f"is not finite, in {rows_text(rows)} of the prepared training data: look at those rows, or lower "
-            f"learning_rate or number_loss_weight; {last_good(str(trainer.args.output_dir))}."
+            f"is not finite, in {rows_text(rows)} of the prepared training data: look at those rows, or "
+            f"lower learning_rate or number_loss_weight; {last_good(str(trainer.args.output_dir))}."
         )
 
     def of_weights(self, trainer: NumSFTTrainer) -> str:
