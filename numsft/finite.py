@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -52,16 +53,15 @@ class NonFinite:
         told = [(self._terms, self._rows(trainer, self._broken))]
         if agreed:
             told = gather_object(told)
-        terms = sorted({term for names, _ in told for term in names})
+        terms = sorted({term for names, _ in told for term in names}, reverse=True)
         rows = sorted({row for _, numbers in told for row in numbers})
         if not terms:  # every loss is finite: the rows are those of the whole step
             every = gather_object([self._rows(trainer, self._batches)])
             rows = sorted({row for numbers in every for row in numbers})
-        what = f"loss ({' and '.join(terms)})" if terms else "gradient"
         raise RunError(
-            f"The {what} of optimiser step {trainer.state.global_step + 1} is not finite, in "
-            f"{rows_text(rows)} of the prepared training data: look at those rows, or lower learning_rate or "
-            f"number_loss_weight; {last_good(str(trainer.args.output_dir))}."
+            f"The {' and the '.join(terms) or 'gradient'} of optimiser step {trainer.state.global_step + 1} "
+            f"is not finite, in {rows_text(rows)} of the prepared training data: look at those rows, or "
+            f"lower learning_rate or number_loss_weight; {last_good(str(trainer.args.output_dir))}."
         )
 
     def of_weights(self, trainer: NumSFTTrainer) -> str:
@@ -79,18 +79,33 @@ def loss_terms(sums: Tensor) -> list[str]:
     """Return which terms of a micro-batch's loss are not finite, by the head's `sums [len(SUM_NAMES)]`."""
     values = dict(zip(SUM_NAMES, sums.tolist(), strict=True))
     broken = [name for name in ("token_loss", "number_loss") if not math.isfinite(values[name])]
-    return [name.replace("_", " ") for name in broken] or ["as a whole"]
+    return [name.replace("_", " ") for name in broken] or ["loss"]
 
 
-def weights_are_finite(model: torch.nn.Module, accelerator: Accelerator) -> bool:
-    """Whether every trained weight of every rank is finite; a collective call."""
-    bad = torch.zeros((), device=accelerator.device)
-    for weight in model.parameters():
+def weights_not_finite(model: torch.nn.Module) -> dict[str, Tensor]:
+    """Return, for the part of every trained weight that this rank holds, whether it is not finite."""
+    found = {}
+    for name, weight in model.named_parameters():
         local = weight.detach()
         local = local.to_local() if hasattr(local, "to_local") else local
         if weight.requires_grad and local.numel():
             low, high = torch.aminmax(local)  # both are NaN where a weight is; no copy is made
-            bad += (~(torch.isfinite(low) & torch.isfinite(high))).to(bad.device)
+            found[name] = ~(torch.isfinite(low) & torch.isfinite(high))
+    return found
+
+
+def weights_are_finite(model: torch.nn.Module, accelerator: Accelerator, known: Collection[str] = ()) -> bool:
+    """Whether every trained weight of every rank is finite; a collective call.
+
+    Args:
+        model: The model.
+        accelerator: Sums over the ranks.
+        known: Names of weights that were not finite before training, such as unused rows of an embedding.
+    """
+    bad = torch.zeros((), device=accelerator.device)
+    for name, broken in weights_not_finite(model).items():
+        if name not in known:
+            bad += broken.to(bad)
     return float(accelerator.reduce(bad, reduction="sum")) == 0
 
 

@@ -21,7 +21,7 @@ from numsft.config import NumSFTConfig
 from numsft.errors import RunError, UserError
 from numsft.faults import writing
 from numsft.filler import ROW_LENGTHS, WithRowLengths, without_last_rows
-from numsft.finite import NonFinite, loss_terms, weights_are_finite
+from numsft.finite import NonFinite, loss_terms, weights_are_finite, weights_not_finite
 from numsft.head import SUM_NAMES
 from numsft.hub.trainer import HubMixin
 from numsft.liger import use_layer_kernels, why_no_layer_kernels
@@ -89,6 +89,7 @@ class NumSFTTrainer(HubMixin, SFTTrainer):
         self.objective = Objective.from_config(args)
         self._counter = _RunState()
         self._non_finite = NonFinite()
+        self._broken_before: list[str] = []
         callbacks = [*(kwargs.pop("callbacks", None) or []), self._counter]
         with without_peft_warning():
             super().__init__(model, args, callbacks=callbacks, **kwargs)
@@ -296,7 +297,7 @@ class NumSFTTrainer(HubMixin, SFTTrainer):
         self._sums["train"].reset(sums if self.accelerator.is_main_process else None)
         self._counter.window = sums
         self._counter.loss_sum = self._counter.loss_before + self._total_loss_scalar + float(self._tr_loss)
-        if not weights_are_finite(self.model, self.accelerator):
+        if not weights_are_finite(self.model, self.accelerator, self._broken_before):
             raise RunError(self._non_finite.of_weights(self))
         self._write_checkpoint(model, trial)
 
@@ -327,6 +328,7 @@ class NumSFTTrainer(HubMixin, SFTTrainer):
         """Train; on resume the token count and an unfinished logging window go on where they stopped."""
         self._counter.on_resume = self._restore_window
         self._open_hub()
+        self._broken_before = [name for name, broken in weights_not_finite(self.model).items() if broken]
         return super().train(*args, **kwargs)
 
     def _restore_window(self, window: dict[str, float]) -> None:

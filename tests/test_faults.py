@@ -392,7 +392,7 @@ def two_ranks(fault, recipe, *arguments):
 
 
 TWO_RANKS = {
-    "nan on rank 1": "loss (number loss and token loss) of optimiser step 4 is not finite, in rows",
+    "nan on rank 1": "The token loss and the number loss of optimiser step 4 is not finite, in rows",
     "inf gradient on rank 1": "gradient of optimiser step 4 is not finite, in rows",
     "full disk on rank 0": "checkpoint-4 could not be written",
     "rank 1 is killed": "Another process of this run has ended",
