@@ -1,0 +1,132 @@
+"""`samples.jsonl` while it grows: every answer is on disk before the next is asked for.
+
+A question may have several lines until the run is finished: later ones add to earlier ones. `settings.json`
+beside it says what the answers belong to, so that a run never continues somebody else's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from numsft.errors import UserError
+
+Key = tuple[str, int]
+"""Benchmark and index of a question."""
+
+
+class SampleStore:
+    """The rows of one run, in memory and in `output_dir/samples.jsonl`.
+
+    Attributes:
+        rows: The rows by (benchmark, index).
+        path: The file.
+    """
+
+    def __init__(self, output_dir: str | Path, settings: Mapping[str, Any]) -> None:
+        """Open the folder, and read what an earlier run with the same settings left.
+
+        Args:
+            output_dir: Folder, made if it is not there.
+            settings: Whatever the answers depend on, as JSON can hold it.
+
+        Raises:
+            UserError: If samples of other settings are there, or the folder cannot be written.
+        """
+        folder = Path(output_dir)
+        self.path = folder / "samples.jsonl"
+        self.rows: dict[Key, dict[str, Any]] = {}
+        settings_file = folder / "settings.json"
+        wanted = json.loads(json.dumps(settings))
+        if self.path.exists():
+            found = _read_settings(settings_file)
+            if found != wanted:
+                raise UserError(_difference(folder, found, wanted))
+            self._read()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(settings_file, json.dumps(wanted, indent=2) + "\n")
+            self._file = self.path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise UserError(
+                f"cannot write to {folder} ({error.strerror}): name a folder that can be written with "
+                "--output_dir"
+            ) from error
+
+    def _read(self) -> None:
+        """Read the rows; what a kill left of a last line is cut off."""
+        whole = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    self._merge(json.loads(line))
+                except (ValueError, KeyError, TypeError):
+                    raise UserError(
+                        f"{self.path} has a line that is no sample ({line[:60]!r}): take it out, or name "
+                        "another --output_dir"
+                    ) from None
+                whole += len(line)
+        os.truncate(self.path, whole)
+
+    def _merge(self, row: dict[str, Any]) -> None:
+        self.rows.setdefault((row["benchmark"], row["index"]), {}).update(row)
+
+    def add(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Append rows, or more fields of rows, and have them on disk."""
+        for row in rows:
+            self._merge(row)
+            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def finish(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Replace the file by the finished rows, one line a question."""
+        self._file.close()
+        write_rows(self.path, rows)
+
+
+def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write one JSON object a line, all or nothing."""
+    write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a kill leaves the old one or the new one."""
+    unfinished = path.with_name(path.name + ".part")
+    with unfinished.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
+
+
+def _read_settings(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _difference(folder: Path, found: dict[str, Any] | None, wanted: dict[str, Any]) -> str:
+    way_out = "name another --output_dir, or remove that folder"
+    if found is None:
+        return f"{folder} holds samples.jsonl without the settings.json that says whose they are: {way_out}"
+    keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
+    first = keys[0]
+    return (
+        f"{folder} holds samples of a run with {first} {_short(found.get(first))}, not "
+        f"{_short(wanted.get(first))}"
+        + (f" (and other {', '.join(keys[1:])})" if keys[1:] else "")
+        + f": {way_out}"
+    )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."
