@@ -24,6 +24,7 @@ class SampleStore:
     Attributes:
         rows: The rows by (benchmark, index).
         path: The file.
+        settings: What they belong to.
     """
 
     def __init__(self, output_dir: str | Path, settings: Mapping[str, Any]) -> None:
@@ -40,7 +41,7 @@ class SampleStore:
         self.path = folder / "samples.jsonl"
         self.rows: dict[Key, dict[str, Any]] = {}
         settings_file = folder / "settings.json"
-        wanted = json.loads(json.dumps(settings))
+        wanted = self.settings = json.loads(json.dumps(settings))
         if self.path.exists():
             found = _read_settings(settings_file)
             if found != wanted:
