@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from numsft.errors import UserError
 
 if TYPE_CHECKING:
-    from numsft.evaluation.benchmarks import Benchmark
+    from numsft.evaluation.benchmark_files import Benchmark
 
 _SERVER = "https://raw.githubusercontent.com"
 _TIMEOUT_SECONDS = 30

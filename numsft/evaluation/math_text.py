@@ -67,7 +67,8 @@ def normalise(text: str) -> str:
     r"""One spelling for one answer: no spaces, sizes, fonts, units or labels; `\frac{a}{b}` throughout."""
     text = text.strip().strip("$").strip()
     text = (
-        text.replace("\\left", "")
+        text.replace("\\!", "")
+        .replace("\\left", "")
         .replace("\\right", "")
         .replace("−", "-")
         .replace("\\{", "{")

@@ -54,8 +54,7 @@ _NUMBER = re.compile(
     )
   | (?P<number>
         (?P<sign>(?<![0-9A-Za-z)\]}}%])[{_SIGN}])?
-        (?:(?:\\?\$|[€£¥₹])\s*)?
-        (?P<inner>[{_SIGN}](?=[0-9.]))?
+        (?:(?:\\?\$|[€£¥₹])\s*(?P<inner>[{_SIGN}](?=[0-9.]))?)?
         (?:
             (?P<whole>{_INT})(?:[ \t]*(?P<mixed_latex>{_LATEX_FRACTION})|[ \t]?(?P<mixed_vulgar>[{_VULGAR}])
                 |[ \t]+(?P<mixed_top>[0-9]+)\s?[/⁄∕]\s?(?P<mixed_bottom>[0-9]+)(?![0-9/]|[.,][0-9]))

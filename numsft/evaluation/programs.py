@@ -30,7 +30,8 @@ _CODE_LINE = re.compile(
     r"|print\s*\()",
     re.MULTILINE,
 )
-_ASSIGNMENT = re.compile(r"^\s*[A-Za-z_]\w*\s*[-+*/]?=(?!=)\s*\S", re.MULTILINE)
+# "David = 18 / 2 = 9" and "Rug = 8 feet" are prose.
+_ASSIGNMENT = re.compile(r"^\s*[A-Za-z_]\w*\s*[-+*/]?=(?!=)\s*(?!.*[\w)] +[A-Za-z])[^=\n]+$", re.MULTILINE)
 
 
 def own_answer(text: str) -> str:

@@ -142,6 +142,7 @@ def _question_of(row: Row, loaded: dict[str, list[Question]], data_dir: str | No
 def _text(row: Row, name: str, mode: str) -> str | None:
     text = row.get(name)
     if text is not None and mode == "paper" and row.get("stop_rules") == "strict":
+        # Here, because the training template that prompts share brings the data libraries along.
         from numsft.evaluation.prompts import cut_at_stops
 
         return cut_at_stops(text)

@@ -16,7 +16,7 @@ from numsft.evaluation.programs import looks_like_code, own_answer
 
 _TRIGGER = re.compile(
     r"(?:\banswers?\b(?:\s+(?:option|choice))?(?:\s+(?:to|for|of)\s[^.\n]{0,80}?)?[*_\s]*"
-    r"(?:\bis\b|\bare\b|\bwas\b|\bequals\b|\b(?:will|would|should|must)\s+be\b|:|=)[*_\s]*:?|####)",
+    r"(?:\bis\b|\bare\b|\bwas\b|\bequals\b|\b(?:will|would|should|must)\s+be\b|(?P<label>[:=]))[*_\s]*:?|####)",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|\n|(?<=[!?])\s")
@@ -54,10 +54,17 @@ def from_text(text: str, first: bool = False, guess: bool = True) -> Extraction:
     Args:
         text: The completion.
         first: Take the first of several solutions, as a system of equations is scored.
-        guess: Without a box or a trigger, take the last number of the text if it is prose.
+        guess: Without a box or a trigger, take the number that ends the text if it is prose: behind the last
+            equals sign of the last sentence, or its last number.
     """
     text = own_answer(text)
-    for content in reversed(boxes(text)):
+    boxed = boxes(text)
+    if first and len(boxed) <= MOST_UNKNOWNS:
+        # One box for each unknown.
+        named = tuple(number for content in boxed for number in _named(content))
+        if named:
+            return Extraction(named[0], "boxed", named)
+    for content in reversed(boxed):
         found = _pick(content, first)
         if found is not None:
             return Extraction(found, "boxed", _named(content))
@@ -66,11 +73,10 @@ def from_text(text: str, first: bool = False, guess: bool = True) -> Extraction:
         if found is not None:
             return Extraction(found, "trigger", _named(segment))
     if guess and not looks_like_code(text):
-        lines = [line for line in text.split("\n") if find_numbers(line)]
-        if lines:
-            named = _named(lines[-1]) if first else ()
-            found = named[0] if named else find_numbers(lines[-1])[-1]
-            return Extraction(found, "last_number", named)
+        sentences = [part for part in _SENTENCE_END.split(text) if find_numbers(part)]
+        if sentences:
+            named = _named(sentences[-1]) if first else ()
+            return Extraction(named[0] if named else _pick(sentences[-1], False), "last_number", named)
     return Extraction()
 
 
@@ -117,8 +123,19 @@ def triggered(text: str, trigger: re.Pattern[str] = _TRIGGER) -> list[str]:
             # Nothing on this line: the answer stands on the next one, as displayed mathematics does.
             rest = rest.lstrip(" \t\n:*_$\\[(")
         end = _SENTENCE_END.search(rest)
-        found.append(rest[: end.start()] if end else rest)
+        segment = rest[: end.start()] if end else rest
+        # "Answer:" also opens whole solutions, whose first number is no answer.
+        if match.groupdict().get("label") and _opens_solution(segment, rest[len(segment) :]):
+            continue
+        found.append(segment)
     return found
+
+
+def _opens_solution(segment: str, rest: str) -> bool:
+    """Whether "Answer:" opens a solution: several words before its number, or equations after."""
+    numbers = find_numbers(segment)
+    before = segment[: numbers[0].span[0]] if numbers else ""
+    return "=" in rest or ("=" not in before and len(re.findall(r"[A-Za-z]+", before)) > 1)
 
 
 def _pick(segment: str, first: bool) -> Number | None:
