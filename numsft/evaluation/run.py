@@ -86,6 +86,8 @@ def evaluate(options: Options) -> tuple[list[Row], dict[str, Any]]:
     for name, group in questions.items():
         ask(group, first[kind_of(name) == "choice"], name)
     ask.number_tasks(number_tasks)
+    for question in asked:  # the paper's rules, asked later, then cut the text where the paper would have
+        store.rows[key_of(question)]["stop_rules"] = options.mode
     rows = score_rows(asked, [store.rows[key_of(q)] for q in asked], options.mode, run_programs)
     store.add(rows)  # a program's output is not lost with the second pass
     unanswered = [question for question, row in zip(asked, rows, strict=True) if needs_backup(row)]
