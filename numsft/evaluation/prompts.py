@@ -53,19 +53,25 @@ def prompt(
     """
     if template == "alpaca":
         return program_prompt(question) if form == "pot" else reasoning_prompt(question)
-    text = question.question + (PROGRAM_SUFFIX if form == "pot" else "")
-    opening = CHOICE_OPENING if kind_of(question.benchmark) == "choice" else ""
+    text, opening = message(question, form), message_opening(question)
     if template == "none":
-        return f"{text}\n{opening.lstrip()}"
+        return f"{text}\n{opening}"
     if template != "chat":
         raise UserError(f"prompt_template is {template!r}; expected one of {', '.join(TEMPLATES)}")
     if tokenizer is None or not getattr(tokenizer, "chat_template", None):
         raise UserError("the tokenizer has no chat template; ask with --prompt_template alpaca or none")
     asked = [{"role": "user", "content": text}]
-    return (
-        str(tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False))
-        + opening.lstrip()
-    )
+    return str(tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)) + opening
+
+
+def message(question: Question, form: str) -> str:
+    """What a user would write: the question, with the request for a program where `form` is `"pot"`."""
+    return question.question + (PROGRAM_SUFFIX if form == "pot" else "")
+
+
+def message_opening(question: Question) -> str:
+    """How the answer to a message begins: on multiple choice with the published words, else with none."""
+    return CHOICE_OPENING.lstrip() if kind_of(question.benchmark) == "choice" else ""
 
 
 def stop_strings(mode: str) -> tuple[str, ...]:
