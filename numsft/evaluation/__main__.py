@@ -11,11 +11,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
+
+import torch
 
 from numsft.errors import RunError, UserError
-from numsft.evaluation.benchmarks import BENCHMARKS, kind_of
-from numsft.evaluation.engine import BACKENDS
+from numsft.evaluation.benchmarks import BENCHMARKS
+from numsft.evaluation.engine import BACKENDS, DTYPES
 from numsft.evaluation.prompts import TEMPLATES
 
 NAMES = (*BENCHMARKS, "nupa")
@@ -53,7 +55,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--batch_size", type=int, default=16, help="prompts at a time; default: 16")
     made.add_argument("--max_new_tokens", type=int, help="default: 1500, and 2048 for multiple choice")
     made.add_argument("--gguf_file", help="name of the GGUF file in the model's folder")
-    made.add_argument("--dtype", default="auto", help="auto (the checkpoint's own), float32, bfloat16 ...")
+    made.add_argument(
+        "--dtype", default="auto", choices=DTYPES, help="of the weights; default: auto, the checkpoint's own"
+    )
     made.add_argument("--workers", type=int, help="programs at a time; default: the processor's cores")
     made.add_argument(
         "--allow_no_sandbox",
@@ -93,6 +97,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except RunError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except torch.OutOfMemoryError:
+        print(
+            "error: the accelerator's memory is full: the same command with a smaller --batch_size goes on "
+            "where this one stopped",
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt:
         print("stopped: the same command goes on where this one stopped", file=sys.stderr)
@@ -160,28 +171,17 @@ def _evaluate(options: argparse.Namespace) -> str:
 
 
 def _rescore(options: argparse.Namespace) -> str:
-    from numsft.evaluation.nupa import benchmark as nupa
-    from numsft.evaluation.output import read_rows, write_evaluation
-    from numsft.evaluation.run import check_sandbox, program_runner
-    from numsft.evaluation.scores import scores
-    from numsft.evaluation.scoring import needs_backup, rescore
+    from numsft.evaluation.output import write_evaluation
+    from numsft.evaluation.run import rescore_samples
 
-    given = read_rows(options.rescore)
-    number_tasks = [row for row in given if row.get("benchmark") == "nupa"]
-    others = [row for row in given if row.get("benchmark") != "nupa"]
-    sandbox: Any = None
-    if any(row.get("pot") and kind_of(str(row.get("benchmark"))) != "choice" for row in others):
-        sandbox = check_sandbox(options.allow_no_sandbox)
-    run_programs = program_runner(options.workers, options.allow_no_sandbox)
-    rows = rescore(others, options.mode, options.data_dir, run_programs) + nupa.score_rows(number_tasks)
-    lacking = sum(row["benchmark"] != "nupa" and needs_backup(row) for row in rows)
-    if lacking:
-        print(
-            f"{lacking} questions have no answer in the first pass and no text of the backup pass: "
-            "they count as unanswered",
-            file=sys.stderr,
-        )
-    result = scores(rows, options.mode, isolation=sandbox, settings={"rescored": options.rescore.name})
+    rows, result = rescore_samples(
+        options.rescore,
+        options.output_dir,
+        options.mode,
+        options.data_dir,
+        options.workers,
+        options.allow_no_sandbox,
+    )
     return write_evaluation(options.output_dir, rows, result)
 
 

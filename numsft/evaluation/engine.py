@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 BACKENDS = ("hf", "vllm")
+DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 _INSTALL = 'pip install "numsft[eval]"'
 
 
@@ -43,6 +44,20 @@ class Engine:
         """
         from lm_eval.api.instance import Instance
 
+        self.refuse_overlong(prompts, max_new_tokens)
+        settings = {"until": list(stop), "max_gen_toks": max_new_tokens, "do_sample": False}
+        requests = [
+            Instance(request_type="generate_until", doc={}, arguments=(prompt, dict(settings)), idx=index)
+            for index, prompt in enumerate(prompts)
+        ]
+        return list(self.lm.generate_until(requests, disable_tqdm=True))
+
+    def refuse_overlong(self, prompts: Sequence[str], max_new_tokens: int) -> None:
+        """Do nothing where the longest prompt and its answer fit into the model's context.
+
+        Raises:
+            UserError: If they do not.
+        """
         context = getattr(self.lm, "max_length", None)
         longest = max(map(self.length, prompts), default=0)
         if context is not None and longest + max_new_tokens > context:
@@ -50,12 +65,6 @@ class Engine:
                 f"a prompt of {longest} tokens and max_new_tokens {max_new_tokens} do not fit into the "
                 f"model's context of {context}: lower --max_new_tokens"
             )
-        settings = {"until": list(stop), "max_gen_toks": max_new_tokens, "do_sample": False}
-        requests = [
-            Instance(request_type="generate_until", doc={}, arguments=(prompt, dict(settings)), idx=index)
-            for index, prompt in enumerate(prompts)
-        ]
-        return list(self.lm.generate_until(requests, disable_tqdm=True))
 
     def length(self, prompt: str) -> int:
         """Return how many tokens a prompt has."""
@@ -86,6 +95,8 @@ def load_engine(
         raise UserError(f"backend is {backend!r}; expected {' or '.join(BACKENDS)}")
     if importlib.util.find_spec("lm_eval") is None:
         raise UserError(f"generating needs the package lm-eval, which is not installed: run `{_INSTALL}`")
+    if dtype not in DTYPES:
+        raise UserError(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
     if batch_size < 1:
         raise UserError(f"batch_size is {batch_size}; expected 1 or more")
     for noisy in ("lm_eval", "lm-eval"):

@@ -46,13 +46,13 @@ def complete(engine: Engine, requests: Sequence[Request], field: str, store: Sam
     Returns:
         How many answers were generated now.
     """
-    missing = [request for request in requests if store.rows.get(request.key, {}).get(field) is None]
+    asked = missing(requests, field, store)
     # The longest first: what does not fit into memory shows at once, and the bar never promises too much.
-    order = sorted(missing, key=lambda request: (-engine.length(request.prompt), request.prompt))
+    order = sorted(asked, key=lambda request: (-engine.length(request.prompt), request.prompt))
     groups: dict[tuple[tuple[str, ...], int], list[Request]] = {}
     for request in order:
         groups.setdefault((request.stop, request.max_new_tokens), []).append(request)
-    done = len(requests) - len(missing)
+    done = len(requests) - len(asked)
     with tqdm(total=len(requests), initial=done, desc=label, unit="answer") as bar:
         for (stop, limit), group in groups.items():
             for start in range(0, len(group), engine.window):
@@ -63,7 +63,16 @@ def complete(engine: Engine, requests: Sequence[Request], field: str, store: Sam
                     for request, text in zip(window, texts, strict=True)
                 )
                 bar.update(len(window))
-    return len(missing)
+    return len(asked)
+
+
+def missing(requests: Sequence[Request], field: str, store: SampleStore) -> list[Request]:
+    """Return the requests to which `store` has no answer in `field`."""
+    return [request for request in requests if store.rows.get(request.key, {}).get(field) is None]
+
+
+# Scores may be written into the model's own folder.
+_NOT_THE_MODEL = frozenset({"scores.json", "settings.json", "compare.json", "trainer_state.json"})
 
 
 def fingerprint(folder: str | Path) -> str:
@@ -73,7 +82,8 @@ def fingerprint(folder: str | Path) -> str:
     training changes all of them.
     """
     path = Path(folder)
-    files = [path] if path.is_file() else sorted(path.glob("*")) if path.is_dir() else []
+    found = [path] if path.is_file() else sorted(path.glob("*")) if path.is_dir() else []
+    files = [file for file in found if file.name not in _NOT_THE_MODEL]
     digest = hashlib.sha256()
     for file in files:
         if file.is_file() and file.suffix in (".json", ".safetensors", ".bin", ".gguf", ".model", ".jinja"):

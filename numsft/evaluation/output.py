@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -54,14 +56,25 @@ def read_mode(path: Path) -> str | None:
 def write_evaluation(folder: Path, rows: Iterable[Row], result: Mapping[str, Any]) -> str:
     """Write rows, scores, table and plots into a folder; return the table.
 
+    Without matplotlib the plots are left out, with a note on stderr.
+
     Raises:
-        UserError: If the folder cannot be written, or matplotlib is not installed (the rest is then there).
+        UserError: If the folder cannot be written.
     """
     table = scores_table(result)
     _write(folder / "samples.jsonl", rows)
     _write(folder / "scores.json", result)
     _write(folder / "scores.md", table)
-    write_plots({folder.resolve().name: result}, folder)
+    if importlib.util.find_spec("matplotlib") is None:
+        print(
+            'the plots are left out: they need matplotlib, run `pip install "numsft[report]"`',
+            file=sys.stderr,
+        )
+        return table
+    try:
+        write_plots({folder.resolve().name: result}, folder)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
     return table
 
 
@@ -83,6 +96,10 @@ def _write(path: Path, content: Any) -> None:
         else:
             write_rows(path, content)
     except OSError as error:
-        raise UserError(
-            f"cannot write {path} ({error.strerror}): name a folder that can be written with --output_dir"
-        ) from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"cannot write {path} ({error.strerror}): name a folder that can be written with --output_dir"
+    )

@@ -10,9 +10,9 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from numsft.errors import UserError
+from numsft.errors import RunError, UserError
 
 Key = tuple[str, int]
 """Benchmark and index of a question."""
@@ -28,7 +28,7 @@ class SampleStore:
     """
 
     def __init__(self, output_dir: str | Path, settings: Mapping[str, Any]) -> None:
-        """Open the folder, and read what an earlier run with the same settings left.
+        """Read what an earlier run with the same settings left; nothing is written before the first answer.
 
         Args:
             output_dir: Folder, made if it is not there.
@@ -37,29 +37,22 @@ class SampleStore:
         Raises:
             UserError: If samples of other settings are there, or the folder cannot be written.
         """
-        folder = Path(output_dir)
-        self.path = folder / "samples.jsonl"
+        self._folder = Path(output_dir)
+        self.path = self._folder / "samples.jsonl"
         self.rows: dict[Key, dict[str, Any]] = {}
-        settings_file = folder / "settings.json"
-        wanted = self.settings = json.loads(json.dumps(settings))
+        self.settings: dict[str, Any] = json.loads(json.dumps(settings))
+        self._file: IO[str] | None = None
+        self._whole = 0
         if self.path.exists():
-            found = _read_settings(settings_file)
-            if found != wanted:
-                raise UserError(_difference(folder, found, wanted))
+            found = _read_settings(self._folder / "settings.json")
+            if found != self.settings:
+                raise UserError(_difference(self._folder, found, self.settings))
             self._read()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(settings_file, json.dumps(wanted, indent=2) + "\n")
-            self._file = self.path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise UserError(
-                f"cannot write to {folder} ({error.strerror}): name a folder that can be written with "
-                "--output_dir"
-            ) from error
+        if reason := _why_not_writable(self._folder):
+            raise UserError(_unwritable(self._folder, reason))
 
     def _read(self) -> None:
-        """Read the rows; what a kill left of a last line is cut off."""
-        whole = 0
+        """Read the rows, up to what a kill left of a last line."""
         with self.path.open("rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
@@ -71,24 +64,50 @@ class SampleStore:
                         f"{self.path} has a line that is no sample ({line[:60]!r}): take it out, or name "
                         "another --output_dir"
                     ) from None
-                whole += len(line)
-        os.truncate(self.path, whole)
+                self._whole += len(line)
 
     def _merge(self, row: dict[str, Any]) -> None:
         self.rows.setdefault((row["benchmark"], row["index"]), {}).update(row)
 
+    def _open(self) -> IO[str]:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._folder / "settings.json", json.dumps(self.settings, indent=2) + "\n")
+            file = self.path.open("a", encoding="utf-8")
+            file.truncate(self._whole)
+        except OSError as error:
+            raise UserError(_unwritable(self._folder, error.strerror)) from error
+        return file
+
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Append rows, or more fields of rows, and have them on disk."""
-        for row in rows:
-            self._merge(row)
-            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Append rows, or more fields of rows, and have them on disk.
+
+        Raises:
+            UserError: If the folder cannot be written.
+            RunError: If the disk is full or fails; what was added before is safe.
+        """
+        self._file = self._file or self._open()
+        try:
+            for row in rows:
+                self._merge(row)
+                self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise RunError(_interrupted(self.path, error)) from error
 
     def finish(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Replace the file by the finished rows, one line a question."""
-        self._file.close()
-        write_rows(self.path, rows)
+        """Replace the file by the finished rows, one line a question.
+
+        Raises:
+            RunError: If the disk is full or fails; what was added before is safe.
+        """
+        if self._file is not None:
+            self._file.close()
+        try:
+            write_rows(self.path, rows)
+        except OSError as error:
+            raise RunError(_interrupted(self.path, error)) from error
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -104,6 +123,24 @@ def write_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(unfinished, path)
+
+
+def _why_not_writable(folder: Path) -> str:
+    """Why a folder cannot be made or written, `""` where it can; nothing is made to find out."""
+    for place in (folder, *folder.absolute().parents):
+        if place.exists():
+            if not place.is_dir():
+                return f"{place} is a file"
+            return "" if os.access(place, os.W_OK | os.X_OK) else "no permission"
+    return ""
+
+
+def _unwritable(folder: Path, reason: str | None) -> str:
+    return f"cannot write to {folder} ({reason}): name a folder that can be written with --output_dir"
+
+
+def _interrupted(path: Path, error: OSError) -> str:
+    return f"{path} cannot be written ({error.strerror}): make room, and the same command goes on from there"
 
 
 def _read_settings(path: Path) -> dict[str, Any] | None:

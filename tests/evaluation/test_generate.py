@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny import tiny_llama, tiny_tokenizer
 
-from numsft.errors import UserError
+from numsft.errors import RunError, UserError
 from numsft.evaluation.engine import load_engine
 from numsft.evaluation.generate import Request, complete, fingerprint
 from numsft.evaluation.store import SampleStore
@@ -125,7 +125,7 @@ def test_later_lines_add_to_a_row_and_finishing_leaves_one_line_a_question(tmp_p
 
 
 def test_samples_of_another_run_are_never_continued(tmp_path):
-    SampleStore(tmp_path, {"model": "one", "limit": 5})
+    SampleStore(tmp_path, {"model": "one", "limit": 5}).add([{"benchmark": "toy", "index": 0, "pot": "x"}])
     with pytest.raises(UserError, match='a run with model "one", not "two": name another --output_dir'):
         SampleStore(tmp_path, {"model": "two", "limit": 5})
     (tmp_path / "settings.json").unlink()
@@ -133,8 +133,27 @@ def test_samples_of_another_run_are_never_continued(tmp_path):
         SampleStore(tmp_path, {"model": "one", "limit": 5})
 
 
+def test_nothing_is_written_before_the_first_answer(tmp_path):
+    store = SampleStore(tmp_path / "out", {"model": "one"})
+    assert not (tmp_path / "out").exists()
+    SampleStore(tmp_path / "out", {"model": "two"})
+    store.add([{"benchmark": "toy", "index": 0, "pot": "x"}])
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"samples.jsonl", "settings.json"}
+
+
+def test_a_full_disk_is_named_and_what_was_there_is_kept(tmp_path):
+    store = SampleStore(tmp_path, {})
+    store.add([{"benchmark": "toy", "index": 0, "pot": "x"}])
+    kept = store.path.read_text()
+    store._file.close()
+    store._file = open("/dev/full", "w")
+    with pytest.raises(RunError, match=r"No space left on device\): make room, and the same command goes on"):
+        store.add([{"benchmark": "toy", "index": 1, "pot": "y"}])
+    assert store.path.read_text() == kept
+
+
 def test_a_line_that_is_no_sample_is_named(tmp_path):
-    SampleStore(tmp_path, {})
+    SampleStore(tmp_path, {}).add([{"benchmark": "toy", "index": 0, "pot": "x"}])
     (tmp_path / "samples.jsonl").write_text("[1]\n")
     with pytest.raises(UserError, match="a line that is no sample"):
         SampleStore(tmp_path, {})
@@ -150,6 +169,14 @@ def test_fingerprint_sees_other_weights_of_the_same_size(folder, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(weights)
     assert fingerprint(tmp_path) != before
     assert fingerprint("owner/name") == ""
+
+
+def test_fingerprint_does_not_see_scores_in_the_models_folder(folder, tmp_path):
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    for name in ("scores.json", "settings.json", "samples.jsonl", "compare.json"):
+        (tmp_path / name).write_text("{}")
+    assert fingerprint(tmp_path) == fingerprint(folder)
 
 
 def test_an_adapter_is_generated_from_with_its_weights(folder, tmp_path):

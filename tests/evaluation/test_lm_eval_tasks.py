@@ -199,18 +199,16 @@ def test_without_isolation_nothing_is_generated(monkeypatch):
 
 
 def test_a_benchmarks_programs_are_run_in_one_batch(monkeypatch):
-    from numsft.evaluation.lm_eval_tasks import task
+    from numsft.evaluation.runner import ProgramRunner
 
     batches = []
+    run_them = ProgramRunner.__call__
 
-    def runner(workers, allow_no_sandbox):
-        def note(programs):
-            batches.append(len(programs))
-            return run_programs(programs, workers=workers)
+    def note(runner, programs):
+        batches.append(len(programs))
+        return run_them(runner, programs)
 
-        return note
-
-    monkeypatch.setattr(task, "program_runner", runner)
+    monkeypatch.setattr(ProgramRunner, "__call__", note)
     run(Scripted([(" print(18)", "")] * 5), "numsft_gsm8k", limit=5)
     assert batches == [5]
 

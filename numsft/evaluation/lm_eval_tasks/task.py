@@ -15,7 +15,8 @@ from numsft.evaluation.benchmarks import Question, kind_of, load_questions
 from numsft.evaluation.bootstrap import intervals
 from numsft.evaluation.metrics import ln_eps, read_pair
 from numsft.evaluation.prompts import max_new_tokens, message, message_opening, prompt, stop_strings
-from numsft.evaluation.run import check_sandbox, program_runner
+from numsft.evaluation.run import may_be_program
+from numsft.evaluation.runner import ProgramRunner
 from numsft.evaluation.scoring import MODES, score_rows
 
 Row = dict[str, Any]
@@ -61,8 +62,8 @@ class BenchmarkTask(ConfigurableTask):  # type: ignore[misc]
             "max_gen_toks": max_new_tokens(self.benchmark),
             "do_sample": False,
         }
-        # The strict rules read a choice from the text; all else may run what a model wrote.
-        config["unsafe_code"] = not (choice and self.mode == "strict")
+        config["unsafe_code"] = may_be_program(self.benchmark, self.mode)
+        self.run_programs = ProgramRunner(self.settings["workers"], bool(self.settings["allow_no_sandbox"]))
         config["generation_kwargs"] = generation | (config.get("generation_kwargs") or {})
         config["metric_list"] = [
             {"metric": name, "aggregation": how, "higher_is_better": higher}
@@ -92,7 +93,7 @@ class BenchmarkTask(ConfigurableTask):  # type: ignore[misc]
     def build_all_requests(self, **options: Any) -> None:
         """Build them, once it is known that programs can be run: a refusal afterwards would cost hours."""
         if self.config.unsafe_code:
-            check_sandbox(bool(self.settings["allow_no_sandbox"]))
+            self.run_programs.check()
         self._scored.clear()
         super().build_all_requests(**options)
 
@@ -178,15 +179,12 @@ class BenchmarkTask(ConfigurableTask):  # type: ignore[misc]
         return "bypass" in self._metric_fn_list
 
     def _score(self, documents: Sequence[tuple[Row, Sequence[str]]]) -> None:
-        run_programs = None
-        if self.config.unsafe_code:
-            run_programs = program_runner(self.settings["workers"], bool(self.settings["allow_no_sandbox"]))
         rows = [
             {"index": doc["index"], **dict(zip(self.forms, texts, strict=True))} for doc, texts in documents
         ]
         questions = [self.questions[row["index"]] for row in rows]
         for (doc, texts), row in zip(
-            documents, score_rows(questions, rows, self.mode, run_programs), strict=True
+            documents, score_rows(questions, rows, self.mode, self.run_programs), strict=True
         ):
             self._scored[(doc["index"], *texts)] = row
 
