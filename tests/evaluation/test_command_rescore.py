@@ -33,6 +33,18 @@ def test_scoring_again_gives_what_the_run_in_that_mode_gave(evaluate, scripted, 
     assert len(scripted.asked) == asked
 
 
+def test_scoring_again_in_place_loses_nothing(evaluate, scripted, tmp_path):
+    assert evaluate(*GSM8K)[0] == 0
+    folder = tmp_path / "out"
+    before = {path.name: path.read_bytes() for path in folder.glob("*.js*")}
+    asked = len(scripted.asked)
+    assert evaluate("--rescore", folder, "--mode", "paper", name=None)[0] == 0
+    assert read_scores(folder)["mode"] == "paper"
+    assert evaluate(*GSM8K)[0] == 0
+    assert {path.name: path.read_bytes() for path in folder.glob("*.js*")} == before
+    assert len(scripted.asked) == asked
+
+
 def test_scoring_again_takes_bare_rows_and_runs_no_program_that_was_run(evaluate, tmp_path, monkeypatch):
     from numsft.evaluation import sandbox
 

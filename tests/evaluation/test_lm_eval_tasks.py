@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from command import read_rows, read_scores
 from tiny import tiny_llama, tiny_tokenizer
 
 from numsft.errors import UserError
@@ -128,6 +129,26 @@ def test_a_random_model_scores_as_its_texts_do(random_model, mode):
     assert [s["accuracy"] for s in samples] == [float(row["correct"]) for row in rows]
     assert [s["answered"] for s in samples] == [float(row["answered"]) for row in rows]
     assert all(text["pot"] for text in texts)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_numbers_are_those_of_the_evaluation_command(evaluate, model, tmp_path, mode):
+    status, _, err = evaluate(
+        *("--benchmarks", "svamp", "--limit", 6, "--max_new_tokens", 24, "--no_entropy", "--mode", mode)
+    )
+    assert status == 0, err
+    name = task_name("svamp", mode)
+    lm = HFLM(pretrained=str(model), device="cpu", batch_size=4)
+    found = run(lm, name, limit=6, gen_kwargs="max_gen_toks=24")
+    rows = read_rows(tmp_path / "out")
+    for row, sample in zip(rows, found["samples"][name], strict=True):
+        assert row["pot"] == sample["filtered_resps"][0]
+        assert row["cot"] in (None, sample["filtered_resps"][1])
+        assert (row["correct"], row["answered"]) == (sample["accuracy"], sample["answered"])
+    entry = read_scores(tmp_path / "out")["benchmarks"]["svamp"]
+    results = found["results"][name]
+    assert results["answered,none"] == entry["answered"]
+    assert results["log_mae,none"] == entry["log_mae"]["ln_eps"]
 
 
 def test_prompts_and_limits_are_those_of_the_command():
