@@ -1,12 +1,21 @@
 """Prompts of both passes, stop strings and token limits, as the DEL paper's evaluation has them.
 
-The text around a question is the training template `alpaca`, so that a model is asked as it was trained.
+The text around a question is the training template `alpaca`, so that a model is asked as it was trained; for
+a model trained on chat messages it is the tokenizer's chat template.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from numsft.data.prompts import ALPACA
+from numsft.errors import UserError
 from numsft.evaluation.benchmarks import Question, kind_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+TEMPLATES = ("alpaca", "chat", "none")
 
 PROGRAM_SUFFIX = " Let's write a program."
 CHOICE_OPENING = " Let's solve the multi-choice question step by step.\n"
@@ -26,6 +35,43 @@ def reasoning_prompt(question: Question) -> str:
     """The prompt of the backup pass, and of the only pass on a multiple-choice benchmark."""
     text = ALPACA.replace("{prompt}", question.question)
     return text + CHOICE_OPENING if kind_of(question.benchmark) == "choice" else text
+
+
+def prompt(
+    question: Question, form: str, template: str = "alpaca", tokenizer: PreTrainedTokenizerBase | None = None
+) -> str:
+    """The prompt in one of `TEMPLATES`.
+
+    Args:
+        question: What is asked.
+        form: `"pot"` (answered by a program) or `"cot"` (by reasoning).
+        template: `"alpaca"`, `"chat"`, or `"none"`: the question and a line break.
+        tokenizer: Has the chat template, where that is asked for.
+
+    Raises:
+        UserError: If there is no such template.
+    """
+    if template == "alpaca":
+        return program_prompt(question) if form == "pot" else reasoning_prompt(question)
+    text, opening = message(question, form), message_opening(question)
+    if template == "none":
+        return f"{text}\n{opening}"
+    if template != "chat":
+        raise UserError(f"prompt_template is {template!r}; expected one of {', '.join(TEMPLATES)}")
+    if tokenizer is None or not getattr(tokenizer, "chat_template", None):
+        raise UserError("the tokenizer has no chat template; ask with --prompt_template alpaca or none")
+    asked = [{"role": "user", "content": text}]
+    return str(tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)) + opening
+
+
+def message(question: Question, form: str) -> str:
+    """What a user would write: the question, with the request for a program where `form` is `"pot"`."""
+    return question.question + (PROGRAM_SUFFIX if form == "pot" else "")
+
+
+def message_opening(question: Question) -> str:
+    """How the answer to a message begins: on multiple choice with the published words, else with none."""
+    return CHOICE_OPENING.lstrip() if kind_of(question.benchmark) == "choice" else ""
 
 
 def stop_strings(mode: str) -> tuple[str, ...]:
