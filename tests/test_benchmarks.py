@@ -21,6 +21,7 @@ def run_head_benchmark(tmp_path, *options):
     return json.loads(output.read_text()), done.stdout
 
 
+@pytest.mark.slow
 def test_head_benchmark_measures_every_contender_and_prints_every_bound(tmp_path):
     result, printed = run_head_benchmark(tmp_path)
     contenders = {"backbone", "full_ce_del", "products", "products_frozen"} | {

@@ -16,6 +16,8 @@ from scripts.train_fsdp2_trainer import train_case
 from sharding import STEPS, train_in_one_process
 from test_trainer import METRICS
 
+pytestmark = pytest.mark.xdist_group("sharding")  # each launch serves several tests: once, not once a worker
+
 SCRIPTS = Path(__file__).parent / "scripts"
 TOLERANCE = 2e-5  # of a tensor's norm, float32
 HEADS = ("trained", "tied", "frozen", "saved")
@@ -114,6 +116,7 @@ def zero3(tmp_path_factory):
     return launch("train_zero3.py", tmp_path_factory.mktemp("zero3"), cases, DS_ACCELERATOR="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ZERO3_CASES)
 def test_zero3_takes_the_steps_of_one_process_and_of_the_plain_forward(zero3, name):
     head = ZERO3_CASES[name]["head"]
@@ -125,6 +128,7 @@ def test_zero3_takes_the_steps_of_one_process_and_of_the_plain_forward(zero3, na
         assert_close(rank[name]["weights"], oracle["weights"], "weights")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ZERO3_CASES)
 def test_zero3_makes_the_same_collective_calls_whatever_the_data(zero3, name):
     # In its first step DeepSpeed records which parameters are used when, and fetches them otherwise later.

@@ -6,26 +6,20 @@ plots into the output folder (default: the study's name, beside the study file).
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from numsft.compare.collect import collect
 from numsft.compare.runs import run_missing
 from numsft.compare.study import load_study
+from numsft.console import Parser
 from numsft.errors import RunError, UserError
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = _Parser(prog="python -m numsft.compare", description="Run and compare objectives over seeds.")
+    parser = Parser(prog="python -m numsft.compare", description="Run and compare objectives over seeds.")
     parser.add_argument("study", metavar="STUDY.yaml")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--output_dir", type=Path, help="default: the study's name, beside the study file")

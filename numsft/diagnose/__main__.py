@@ -13,16 +13,12 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from numsft.console import Parser
 from numsft.errors import UserError
 
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     from numsft.losses import NUMBER_LOSSES
 
-    parser = _Parser(
+    parser = Parser(
         prog="python -m numsft.diagnose",
         description="Show a model's number tokens, its logits and entropy at digits, its digit embeddings, "
         "and where a number loss pushes the right digit down.",

@@ -11,10 +11,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 
+from numsft.console import Parser
 from numsft.errors import RunError, UserError
 from numsft.evaluation.benchmarks import BENCHMARKS
 from numsft.evaluation.engine import BACKENDS, DTYPES
@@ -23,14 +23,9 @@ from numsft.evaluation.prompts import TEMPLATES
 NAMES = (*BENCHMARKS, "nupa")
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
-    made = _Parser(
+    made = Parser(
         prog="python -m numsft.evaluation",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -40,8 +35,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--compare", nargs=2, type=Path, metavar=("A", "B"), help="two folders or samples files"
     )
+    made.add_argument("--benchmarks", metavar="A,B", help=f"of {', '.join(NAMES)}; default: gsm8k")
     made.add_argument(
-        "--benchmarks", default="gsm8k", metavar="A,B", help=f"of {', '.join(NAMES)}; default: gsm8k"
+        "--remap", type=Path, metavar="FILE.jsonl", help="also ask what numsft.evaluation.remap has written"
     )
     made.add_argument(
         "--mode", default="strict", choices=("strict", "paper"), help="rules that score; default: strict"
@@ -142,10 +138,13 @@ def benchmark_names(text: str) -> tuple[str, ...]:
 
 
 def _evaluate(options: argparse.Namespace) -> str:
+    from numsft.evaluation.options import Options
     from numsft.evaluation.output import write_evaluation
-    from numsft.evaluation.run import Options, evaluate
+    from numsft.evaluation.run import evaluate
 
-    names = benchmark_names(options.benchmarks)
+    names: tuple[str, ...] = ()
+    if options.benchmarks is not None or options.remap is None:
+        names = benchmark_names("gsm8k" if options.benchmarks is None else options.benchmarks)
     rows, result = evaluate(
         Options(
             model=options.model,
@@ -165,6 +164,7 @@ def _evaluate(options: argparse.Namespace) -> str:
             nupa_per_length=options.nupa_per_length,
             nupa_seed=options.nupa_seed,
             entropy=not options.no_entropy,
+            remap=options.remap,
         )
     )
     return write_evaluation(options.output_dir, rows, result)

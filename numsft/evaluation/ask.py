@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from numsft.evaluation.benchmarks import Question
 from numsft.evaluation.generate import Request, complete, missing
 from numsft.evaluation.nupa import benchmark as nupa
+from numsft.evaluation.options import Options
 from numsft.evaluation.prompts import max_new_tokens, prompt, stop_strings
 from numsft.evaluation.store import Key, SampleStore
 from numsft.models import load_tokenizer
 
 if TYPE_CHECKING:
     from numsft.evaluation.engine import Engine
-    from numsft.evaluation.run import Options
 
 Row = dict[str, Any]
 

@@ -7,7 +7,6 @@ puts the scores of a folder on the card of a model on the Hub.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shlex
@@ -15,10 +14,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 
+from numsft.console import Parser
 from numsft.errors import RunError, UserError
 from numsft.evaluation.table import scores_table, title
 
@@ -185,14 +185,9 @@ def read_scores(folder: str | Path) -> dict[str, Any]:
     raise UserError(f"{path} holds no scores: name a folder that numsft.evaluation wrote")
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
-    parser = _Parser(prog="python -m numsft.evaluation.card", description="Put scores on a model card.")
+    parser = Parser(prog="python -m numsft.evaluation.card", description="Put scores on a model card.")
     parser.add_argument("folder", type=Path, help="a folder with scores.json")
     parser.add_argument("repo_id", metavar="USER/NAME")
     try:

@@ -8,7 +8,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,9 @@ from numsft.evaluation.ask import Asker, entropies, key_of
 from numsft.evaluation.benchmarks import Question, kind_of, load_questions
 from numsft.evaluation.generate import fingerprint
 from numsft.evaluation.nupa import benchmark as nupa
+from numsft.evaluation.options import Options
 from numsft.evaluation.output import read_rows
+from numsft.evaluation.remap import benchmark as remap
 from numsft.evaluation.runner import ProgramRunner
 from numsft.evaluation.scores import scores
 from numsft.evaluation.scoring import needs_backup, rescore, score_rows
@@ -26,33 +27,6 @@ from numsft.models import ModelSource, find_model
 
 Row = dict[str, Any]
 _PASSES = {"pot": "program", "cot": "reasoning"}
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is evaluated and how; the command line's flags of the same names say what each is.
-
-    `prompt_template` is `"alpaca"`, `"chat"` or `"none"`; None takes the one that the adapter's recipe names,
-    where it is one of these, else `"alpaca"`.
-    """
-
-    model: str
-    benchmarks: tuple[str, ...]
-    output_dir: Path
-    mode: str = "strict"
-    backend: str = "hf"
-    data_dir: str | None = None
-    limit: int | None = None
-    batch_size: int = 16
-    max_new_tokens: int | None = None
-    gguf_file: str | None = None
-    dtype: str = "auto"
-    workers: int | None = None
-    allow_no_sandbox: bool = False
-    prompt_template: str | None = None
-    nupa_per_length: int = 1
-    nupa_seed: int = 0
-    entropy: bool = True
 
 
 def evaluate(options: Options) -> tuple[list[Row], dict[str, Any]]:
@@ -69,6 +43,9 @@ def evaluate(options: Options) -> tuple[list[Row], dict[str, Any]]:
         for name in options.benchmarks
         if name != "nupa"
     }
+    variants = remap.read_variants(options.remap, options.limit) if options.remap else []
+    for question in remap.questions(variants):
+        questions.setdefault(question.benchmark, []).append(question)
     number_tasks: list[Row] = []
     if "nupa" in options.benchmarks:
         number_tasks = nupa.questions(options.nupa_per_length, options.nupa_seed, options.limit)
@@ -94,6 +71,9 @@ def evaluate(options: Options) -> tuple[list[Row], dict[str, Any]]:
     asked = [question for group in questions.values() for question in group]
     for question in asked:  # the paper's rules, asked later, then cut the text where the paper would have
         store.rows[key_of(question)]["stop_rules"] = options.mode
+    for variant in variants:
+        origin = {field: variant[field] for field in remap.ORIGIN}
+        store.rows[(variant["benchmark"], variant["index"])].update(origin)
     rows = score_rows(asked, [store.rows[key_of(q)] for q in asked], options.mode, run_programs)
     unanswered = [question for question, row in zip(asked, rows, strict=True) if needs_backup(row)]
     if unanswered:
@@ -109,7 +89,7 @@ def evaluate(options: Options) -> tuple[list[Row], dict[str, Any]]:
     found = entropies(ask, rows, asked) if options.entropy else {}
     settings = {key: value for key, value in store.settings.items() if key != "mode"}
     result = scores(rows, options.mode, isolation=run_programs.isolation, settings=settings, entropies=found)
-    return rows, result
+    return rows, _with_remap(result, rows)
 
 
 def rescore_samples(
@@ -161,7 +141,14 @@ def rescore_samples(
             "they count as unanswered",
             file=sys.stderr,
         )
-    return rows, scores(rows, mode, isolation=run_programs.isolation, settings={"rescored": file.name})
+    result = scores(rows, mode, isolation=run_programs.isolation, settings={"rescored": file.name})
+    return rows, _with_remap(result, rows)
+
+
+def _with_remap(result: Row, rows: Sequence[Row]) -> Row:
+    """The scores, and where remapped questions were asked what `remap.summary` says of them."""
+    remapped = [row for row in rows if row["benchmark"] in remap.BENCHMARKS.values()]
+    return result | {"remap": remap.summary(remapped)} if remapped else result
 
 
 def may_be_program(benchmark: str, mode: str) -> bool:

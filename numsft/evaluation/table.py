@@ -30,6 +30,8 @@ def scores_table(scores: Mapping[str, Any]) -> str:
         parts.append(_places(numeric))
     if any("entropy" in entry for entry in benchmarks.values()):
         parts.append(_entropy(benchmarks))
+    if "remap" in scores:
+        parts.append(_remap(scores["remap"]))
     if "nupa" in benchmarks:
         parts.append(_nupa(benchmarks["nupa"]))
     return "\n\n".join(parts) + "\n"
@@ -158,6 +160,30 @@ def _entropy(benchmarks: Mapping[str, Any]) -> str:
             ]
             rows.append([*cells, _decimal(means["digit_subspace_entropy"]), _decimal(means["digit_mass"])])
     return markdown(header, rows)
+
+
+def _remap(found: Mapping[str, Any]) -> str:
+    lines = []
+    for kind, name in (("remap", "other numbers"), ("control", "other words")):
+        entry = found[kind]
+        low, high = entry["ci95"]
+        accuracy = "–" if entry["accuracy"] is None else f"{100 * entry['accuracy']:.1f} %"
+        errors = found["errors"][kind]
+        lines.append(
+            [
+                name,
+                str(entry["n_items"]),
+                f"{accuracy} ({100 * low:.1f}–{100 * high:.1f})",
+                str(errors["arithmetic"]),
+                str(errors["logical"]),
+                str(errors["unchecked"]),
+            ]
+        )
+    header = ["among the items solved as published", "items", "accuracy (95 %)", "arithmetic errors"]
+    text = markdown([*header, "logical", "unchecked"], lines)
+    share = found["original_accuracy"]
+    solved = f"{found['n_solved']} of {found['n_items']}" + (f" ({100 * share:.1f} %)" if share else "")
+    return f"{text}\n\n{solved} items solved as published; McNemar p {found['mcnemar']['p']:.2g}."
 
 
 def _nupa(entry: Mapping[str, Any]) -> str:

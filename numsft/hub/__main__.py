@@ -12,14 +12,9 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import NoReturn
 
+from numsft.console import Parser
 from numsft.errors import RunError, UserError
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see `{self.prog} --help`")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m numsft.hub", description="Push a folder, or merge an adapter.")
+    parser = Parser(prog="python -m numsft.hub", description="Push a folder, or merge an adapter.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="push|merge")
     push = commands.add_parser(
         "push",

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from typing import NoReturn
 
+from numsft.console import Parser
 from numsft.errors import UserError
 from numsft.report import report
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = _Parser(prog="python -m numsft.report", description="Rebuild tables and plots.")
+    parser = Parser(prog="python -m numsft.report", description="Rebuild tables and plots.")
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="of an evaluation, a study or a run")
     try:
         for folder in parser.parse_args(argv).folders:

@@ -19,6 +19,7 @@ from numsft.evaluation.remap.words import number_words
 
 AUDIT = json.loads(Path(__file__).with_name("remap_audit.json").read_text(encoding="utf-8"))
 DATA = os.environ.get("NUMSFT_DATA_DIR")
+pytestmark = pytest.mark.xdist_group("remap audit")  # the data are remapped once, not once a worker
 needs_data = pytest.mark.skipif(not DATA, reason="NUMSFT_DATA_DIR is not set")
 
 

@@ -7,27 +7,21 @@ One JSON object a line: representation, task, length, range, operands, prompt, a
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn
 
+from numsft.console import Parser
 from numsft.errors import UserError
 from numsft.evaluation.nupa.generate import SPLITS, items, lengths_of
 from numsft.evaluation.nupa.tasks import TASKS
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
-    parser = _Parser(prog="python -m numsft.evaluation.nupa", description="Write NUPA-style number tasks.")
+    parser = Parser(prog="python -m numsft.evaluation.nupa", description="Write NUPA-style number tasks.")
     parser.add_argument("--split", choices=SPLITS, required=True)
     parser.add_argument("--per_length", type=int, required=True, help="rows a task and length")
     parser.add_argument("--seed", type=int, default=0)

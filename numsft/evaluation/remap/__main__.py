@@ -13,20 +13,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from numsft.console import Parser
 from numsft.errors import RunError, UserError
 from numsft.evaluation.remap.items import LEVELS, SPLITS, coverage_table, read_gsm8k, remap_rows
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
-    parser = _Parser(prog="python -m numsft.evaluation.remap", description="Remap the numerals of GSM8K.")
+    parser = Parser(prog="python -m numsft.evaluation.remap", description="Remap the numerals of GSM8K.")
     parser.add_argument(
         "--data_dir", type=Path, default=None, metavar="D", help="holds gsm8k/; or NUMSFT_DATA_DIR"
     )

@@ -16,6 +16,9 @@ from numsft.evaluation.remap.errors import KINDS, classify_errors
 BENCHMARKS = {"original": "gsm8k_original", "remap": "gsm8k_remap", "control": "gsm8k_control"}
 """Kind of a row -> the benchmark it is scored as; there, `index` is the row of the file."""
 
+ORIGIN = ("item", "kind", "variant")
+"""What a scored row keeps of its row in the file."""
+
 Row = dict[str, Any]
 _TEXTS = ("original_question", "original_answer", "question", "answer")
 
@@ -69,8 +72,17 @@ def summary(rows: Sequence[Row]) -> Row:
 
     Returns:
         `remap_accuracy`'s fields, and `errors`: for each kind of row how many answers written as reasoning
-        are `correct`, `arithmetic`, `logical` or `unchecked`; an answer computed by a program has no steps.
+        are `correct`, `arithmetic`, `logical` or `unchecked`; an answer computed by a program has no steps
+        (`program`).
+
+    Raises:
+        UserError: If a row does not say what it is a variant of.
     """
+    for row in rows:
+        if missing := [field for field in ORIGIN if field not in row]:
+            raise UserError(
+                f"row {row['index']} of {row['benchmark']} has no {missing[0]!r}: score samples of --remap"
+            )
     by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in BENCHMARKS}
     originals = [{"index": row["item"], "correct": row["correct"]} for row in by_kind["original"]]
     variants = [row | {"index": row["item"]} for kind in ("remap", "control") for row in by_kind[kind]]
@@ -79,33 +91,6 @@ def summary(rows: Sequence[Row]) -> Row:
         found = Counter(_kind_of_error(row) for row in group)
         errors[kind] = {name: found[name] for name in (*KINDS, "program")}
     return {**remap_accuracy(originals, variants), "errors": errors}
-
-
-def table(found: Row) -> str:
-    """Return the Markdown table of a `summary`."""
-    from numsft.evaluation.table import markdown
-
-    lines = []
-    for kind, name in (("remap", "other numbers"), ("control", "other words")):
-        entry = found[kind]
-        low, high = entry["ci95"]
-        accuracy = "–" if entry["accuracy"] is None else f"{100 * entry['accuracy']:.1f} %"
-        errors = found["errors"][kind]
-        lines.append(
-            [
-                name,
-                str(entry["n_items"]),
-                f"{accuracy} ({100 * low:.1f}–{100 * high:.1f})",
-                str(errors["arithmetic"]),
-                str(errors["logical"]),
-                str(errors["unchecked"]),
-            ]
-        )
-    header = ["among the items solved as published", "items", "accuracy (95 %)", "arithmetic errors"]
-    text = markdown([*header, "logical", "unchecked"], lines)
-    share = found["original_accuracy"]
-    solved = f"{found['n_solved']} of {found['n_items']}" + (f" ({100 * share:.1f} %)" if share else "")
-    return f"{text}\n\n{solved} items solved as published; McNemar p {found['mcnemar']['p']:.2g}.\n"
 
 
 def _kind_of_error(row: Row) -> str:
