@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     signals = StopSignals()
     try:
         with signals.installed(on_timeout=lambda text: _report(text, 1)):
+            with redirect_stdout(sys.stderr):  # deepspeed, where it is installed, logs there on its import
+                from numsft import config  # noqa: F401
             path, overrides, flags = split_arguments(sys.argv[1:] if argv is None else argv)
-            run(load_recipe(path, overrides), flags, signals)
+            with redirect_stdout(sys.stderr):
+                recipe = load_recipe(path, overrides)
+            run(recipe, flags, signals)
     except UserError as error:
         return _report(error, 2)
     except (RunError, Stopped) as error:
@@ -227,12 +231,13 @@ def dry_run(recipe: Recipe, flags: RunFlags) -> None:
     """Print the resolved recipe and a report as comment lines on stdout; train and write nothing."""
     from numsft.dry_run import memory_lines, out_of_reach, report_lines
 
-    if flags.accelerate_config or out_of_reach(recipe):
-        lines = memory_lines(recipe, flags)
-    else:
-        with tempfile.TemporaryDirectory() as scratch, _as_user_error():
-            trainer, datasets = build(recipe, output_dir=scratch)
-            lines = report_lines(trainer, recipe, preflight_lines(trainer, datasets))
+    with redirect_stdout(sys.stderr):  # stdout is one YAML document, whatever the libraries say
+        if flags.accelerate_config or out_of_reach(recipe):
+            lines = memory_lines(recipe, flags)
+        else:
+            with tempfile.TemporaryDirectory() as scratch, _as_user_error():
+                trainer, datasets = build(recipe, output_dir=scratch)
+                lines = report_lines(trainer, recipe, preflight_lines(trainer, datasets))
     print(resolved_yaml(recipe), end="")
     print("\n".join(f"# {line}" for line in lines))
 

@@ -153,6 +153,21 @@ def test_a_dry_run_describes_everything_and_writes_nothing(recipe, tmp_path, cap
     assert all(line.startswith("# ") or ":" in line for line in out.splitlines() if line.strip())
 
 
+def test_the_stdout_of_a_dry_run_is_one_yaml_document_whatever_libraries_print(recipe, tmp_path):
+    """deepspeed, where it is installed, logs on stdout; so might any tokenizer or model code."""
+    noisy = tmp_path / "noisy.py"
+    noisy.write_text(
+        "import sys\nfrom numsft import data, run\ninner = data.load_datasets\n"
+        "def load_datasets(*args, **options):\n    print('[noise')\n    return inner(*args, **options)\n"
+        "data.load_datasets = load_datasets\nsys.exit(run.main())\n"
+    )
+    done = run_command(str(noisy), recipe(), "--dry_run")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("model_name_or_path: ")
+    assert yaml.safe_load(done.stdout)["output_dir"] == str(tmp_path / "out")
+    assert "[noise" in done.stderr
+
+
 def mistake(capsys, arguments):
     """Run a command that must be refused; return its one message."""
     status = main(arguments)
