@@ -1,10 +1,12 @@
 """However a program ends, its verdict is right and no other's changes."""
 
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 from sandbox_watch import CALL_X86, refused, run
 
+from numsft.evaluation.sandbox import Outcome
 from numsft.evaluation.sandbox.plan import Limits
 
 
@@ -22,8 +24,9 @@ def test_a_crash_of_the_interpreter_is_named_by_its_signal(plan):
 def test_recursion_without_a_limit_harms_only_its_row(plan):
     program = "import sys\nsys.setrecursionlimit(10**9)\ndef f(): return [f()]\nprint(2)\nf()"
     outcome = run(program, plan, Limits(wall_seconds=30, memory_mib=256))
-    assert outcome.stdout == "2\n"
-    assert outcome.error in ("SIGSEGV", "MemoryError", "RecursionError", "timeout")
+    # Which error depends on where memory ends: CPython itself may find one of its calls without a result.
+    assert outcome.stdout == "2\n" and outcome.error is not None
+    assert run("print(3)", plan) == Outcome("3\n", None, ANY)
 
 
 def test_a_program_cannot_write_its_own_verdict(plan):

@@ -1,5 +1,6 @@
 """Which isolation is reached, what is refused without it, and what is left when the evaluator is ended."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -106,7 +107,13 @@ def evaluator(tmp_path):
     body = f"from numsft.evaluation.sandbox import run_programs\n{call}"
     paths = os.pathsep.join(path for path in [os.getcwd(), *sys.path] if path)
     environment = {"PYTHONPATH": paths, "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen([sys.executable, "-B", "-c", body], env=environment, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-B", "-c", body],
+        env=environment,
+        stderr=subprocess.PIPE,
+        # A shell starts its background jobs with Ctrl-C ignored, and the tests may run in one.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
     programs = 0
     deadline = time.monotonic() + 60
     while programs < 3 and time.monotonic() < deadline:
