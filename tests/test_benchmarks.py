@@ -54,7 +54,8 @@ def test_step_benchmark_pairs_the_steps_of_every_contender(tmp_path):
     tokenizer.save_pretrained(tmp_path / "model")
     output = tmp_path / "step.json"
     script = str(ROOT / "benchmarks" / "step.py")
-    toy = "--pairs 2 --tokens 64 --rows 2 --threads 1 --device cpu --prompt-share 0.5 --adapters lora".split()
+    toy = "--pairs 2 --together 6 --tokens 64 --rows 2 --threads 1 --device cpu".split()
+    toy += "--prompt-share 0.5 --adapters lora".split()
     command = [sys.executable, script, *toy, "--model", str(tmp_path / "model"), "--output", str(output)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
