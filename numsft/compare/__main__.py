@@ -13,7 +13,7 @@ from pathlib import Path
 from numsft.compare.collect import collect
 from numsft.compare.runs import run_missing
 from numsft.compare.study import load_study
-from numsft.console import Parser
+from numsft.console import Parser, failed
 from numsft.errors import RunError, UserError
 
 
@@ -38,12 +38,8 @@ def main(argv: list[str] | None = None) -> int:
         for path in report(folder):
             print(path, file=sys.stderr)
         print((folder / "results.md").read_text(encoding="utf-8"))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except RunError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    except (UserError, RunError) as error:
+        return failed(error)
     except KeyboardInterrupt:
         print("stopped: run the same command again to go on", file=sys.stderr)
         return 1

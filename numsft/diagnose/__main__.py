@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from numsft.console import Parser
+from numsft.console import Parser, failed
 from numsft.errors import UserError
 
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -29,8 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         options = _parser().parse_args(argv)
         result = diagnose(options)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return failed(error)
     print("\n".join(result))
     return 0
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from numsft.console import Parser
+from numsft.console import Parser, failed
 from numsft.errors import RunError, UserError
 from numsft.evaluation.benchmarks import BENCHMARKS
 from numsft.evaluation.engine import BACKENDS, DTYPES
@@ -88,12 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             from numsft.evaluation.card import push_scores
 
             print(push_scores(options.output_dir, options.push))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except RunError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    except (UserError, RunError) as error:
+        return failed(error)
     except torch.OutOfMemoryError:
         print(
             "error: the accelerator's memory is full: the same command with a smaller --batch_size goes on "

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from numsft.console import Parser
+from numsft.console import Parser, failed
 from numsft.errors import RunError, UserError
 from numsft.evaluation.table import scores_table, title
 
@@ -194,8 +194,7 @@ def main(argv: list[str] | None = None) -> int:
         options = parser.parse_args(argv)
         print(push_scores(options.folder, options.repo_id))
     except (UserError, RunError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UserError) else 1
+        return failed(error)
     return 0
 
 

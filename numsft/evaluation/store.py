@@ -110,6 +110,26 @@ class SampleStore:
             raise RunError(_interrupted(self.path, error)) from error
 
 
+def write_output(output: Path, rows: Iterable[dict[str, Any]]) -> int:
+    """Write rows to a command's `--output`, one JSON object a line, all or nothing; return their number.
+
+    Raises:
+        UserError: If it cannot be written.
+    """
+    unfinished = output.with_name(output.name + ".part")
+    count = 0
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("w", encoding="utf-8") as file:
+            for row in rows:
+                file.write(json.dumps(row) + "\n")
+                count += 1
+        os.replace(unfinished, output)
+    except OSError as error:
+        raise UserError(f"cannot write --output {output} ({error.strerror}); name a writable file") from error
+    return count
+
+
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write one JSON object a line, all or nothing."""
     write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from numsft.console import Parser
+from numsft.console import Parser, failed
 from numsft.errors import RunError, UserError
 
 
@@ -27,8 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(argv)
         (_push if options.command == "push" else _merge)(options)
     except (UserError, RunError) as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return 2 if isinstance(error, UserError) else 1
+        return failed(error)
     return 0
 
 

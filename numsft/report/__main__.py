@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from numsft.console import Parser
+from numsft.console import Parser, failed
 from numsft.errors import UserError
 from numsft.report import report
 
@@ -18,8 +18,7 @@ def main(argv: list[str] | None = None) -> int:
             for path in report(folder):
                 print(path)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return failed(error)
     return 0
 
 

@@ -110,6 +110,24 @@ def _curves(plt: Any, results: Mapping[str, Any], metrics: Mapping[str, str]) ->
     return figure
 
 
+def _panels(plt: Any, count: int, width: float, names: Sequence[str]) -> tuple[Any, Any]:
+    """Return a figure of `count` panels side by side and these, one row an objective, the first on top."""
+    figure, grid = plt.subplots(
+        1,
+        count,
+        figsize=(width * count + 1.8, 0.9 + 0.3 * len(names)),
+        layout="constrained",
+        squeeze=False,
+        sharey=True,
+    )
+    for axes in grid[0]:
+        axes.grid(axis="x", color="#e5e5e5", linewidth=0.8)
+        axes.tick_params(axis="y", length=0)
+    grid[0][0].set_yticks(range(len(names)), names)
+    grid[0][0].set_ylim(len(names) - 0.5, -0.5)
+    return figure, grid[0]
+
+
 def _places(plt: Any, results: Mapping[str, Any]) -> Any:
     """Digit error by place, one row an objective, one panel a place; a dot a seed and a bar at the mean."""
     groups = {name: [run for run in runs if run["places"]] for name, runs in _by_objective(results).items()}
@@ -120,15 +138,8 @@ def _places(plt: Any, results: Mapping[str, Any]) -> Any:
     if not found:
         return None
     shown, names = sorted(found, reverse=True), list(groups)
-    figure, grid = plt.subplots(
-        1,
-        len(shown),
-        figsize=(1.7 * len(shown) + 1.8, 0.9 + 0.3 * len(names)),
-        layout="constrained",
-        squeeze=False,
-        sharey=True,
-    )
-    for axes, place in zip(grid[0], shown, strict=True):
+    figure, panels = _panels(plt, len(shown), 1.7, names)
+    for axes, place in zip(panels, shown, strict=True):
         for row, name in enumerate(names):
             cells = [run["places"].get(str(place), {"n": 0}) for run in groups[name]]
             values = [cell["mae"] for cell in cells if cell["n"]]
@@ -138,10 +149,6 @@ def _places(plt: Any, results: Mapping[str, Any]) -> Any:
                 axes.plot(statistics.fmean(values), row, "|", color=color, markersize=12, markeredgewidth=2)
         axes.set_title(f"$10^{{{place}}}$", loc="left")
         axes.set_xlim(left=0)
-        axes.grid(axis="x", color="#e5e5e5", linewidth=0.8)
-        axes.tick_params(axis="y", length=0)
-    grid[0][0].set_yticks(range(len(names)), names)
-    grid[0][0].set_ylim(len(names) - 0.5, -0.5)
     figure.supxlabel(
         "mean error of a digit (0 to 9) in generated answers, by place; a dot a seed", fontsize=10
     )
@@ -161,15 +168,8 @@ def _differences(plt: Any, results: Mapping[str, Any]) -> Any:
     ]
     if not metrics:
         return None
-    figure, grid = plt.subplots(
-        1,
-        len(metrics),
-        figsize=(2.6 * len(metrics) + 1.8, 0.9 + 0.3 * len(names)),
-        layout="constrained",
-        squeeze=False,
-        sharey=True,
-    )
-    for axes, metric in zip(grid[0], metrics, strict=True):
+    figure, panels = _panels(plt, len(metrics), 2.6, names)
+    for axes, metric in zip(panels, metrics, strict=True):
         heading, factor, _ = METRICS[metric]
         for row, name in enumerate(names):
             difference = (summary[name].get(metric) or {}).get("difference")
@@ -180,10 +180,6 @@ def _differences(plt: Any, results: Mapping[str, Any]) -> Any:
             axes.plot(factor * difference["mean"], row, "o", color=_ONE, markersize=6)
         axes.axvline(0, color=_BASELINE, linewidth=1.2)
         axes.set_title(heading, loc="left", fontsize=9)
-        axes.grid(axis="x", color="#e5e5e5", linewidth=0.8)
-        axes.tick_params(axis="y", length=0)
-    grid[0][0].set_yticks(range(len(names)), names)
-    grid[0][0].set_ylim(len(names) - 0.5, -0.5)
     figure.supxlabel(
         f"difference from {results['baseline']}, paired by seed, with 95 % interval", fontsize=10
     )

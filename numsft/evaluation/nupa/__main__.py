@@ -7,16 +7,15 @@ One JSON object a line: representation, task, length, range, operands, prompt, a
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from itertools import islice
 from pathlib import Path
 
-from numsft.console import Parser
+from numsft.console import Parser, failed
 from numsft.errors import UserError
 from numsft.evaluation.nupa.generate import SPLITS, items, lengths_of
 from numsft.evaluation.nupa.tasks import TASKS
+from numsft.evaluation.store import write_output
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,8 +32,7 @@ def main(argv: list[str] | None = None) -> int:
         options = parser.parse_args(argv)
         count = write(options.output, options.tasks, options.split, options.per_length, options.seed)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return failed(error)
     print(f"{count} rows in {options.output}", file=sys.stderr)
     return 0
 
@@ -47,20 +45,15 @@ def write(output: Path, tasks: list[str], split: str, per_length: int, seed: int
         raise UserError(f"--tasks names {unknown[0]!r}; expected some of {', '.join(TASKS)}")
     if output.is_dir():
         raise UserError(f"--output {output} is a folder; name a file in it, such as {output / 'nupa.jsonl'}")
-    unfinished = output.with_name(output.name + ".part")
-    count = 0
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("w", encoding="utf-8") as file:
-            for task in tasks:
-                for length in lengths_of(task, split):
-                    for row in islice(items(task, length, split, seed), per_length):
-                        file.write(json.dumps(row) + "\n")
-                        count += 1
-        os.replace(unfinished, output)
-    except OSError as error:
-        raise UserError(f"cannot write --output {output} ({error.strerror}); name a writable file") from error
-    return count
+    return write_output(
+        output,
+        (
+            row
+            for task in tasks
+            for length in lengths_of(task, split)
+            for row in islice(items(task, length, split, seed), per_length)
+        ),
+    )
 
 
 if __name__ == "__main__":

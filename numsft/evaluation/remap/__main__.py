@@ -9,15 +9,14 @@ numeral_map, level.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-from numsft.console import Parser
+from numsft.console import Parser, failed
 from numsft.errors import RunError, UserError
 from numsft.evaluation.remap.items import LEVELS, SPLITS, coverage_table, read_gsm8k, remap_rows
+from numsft.evaluation.store import write_output
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,13 +41,9 @@ def main(argv: list[str] | None = None) -> int:
         _check(options)
         items = read_gsm8k(options.data_dir, options.split)
         rows, counts = remap_rows(items, options.variants, options.seed, options.level)
-        _write(options.output, rows)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except RunError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        write_output(options.output, rows)
+    except (UserError, RunError) as error:
+        return failed(error)
     print(coverage_table(counts, len(items)))
     print(f"{len(rows)} rows in {options.output}", file=sys.stderr)
     return 0
@@ -65,19 +60,6 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(f"--level is {options.level}; expected {LEVELS[0]} to {LEVELS[-1]}, or none.")
     if options.output.is_dir():
         raise UserError(f"--output {options.output} is a folder; name a file in it, such as remap.jsonl.")
-
-
-def _write(output: Path, rows: list[dict[str, Any]]) -> None:
-    unfinished = output.with_name(output.name + ".part")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-        os.replace(unfinished, output)
-    except OSError as error:
-        raise UserError(
-            f"cannot write --output {output} ({error.strerror}); name a writable file."
-        ) from error
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from math import comb, sqrt
+from math import sqrt
 from typing import Any
 
 from numsft.errors import UserError
+from numsft.evaluation import bootstrap
 
 _Z = 1.959963984540054  # 97.5 % point of the normal distribution
 
@@ -32,9 +33,7 @@ def mcnemar(pairs: Iterable[tuple[bool, bool]]) -> dict[str, float]:
     pairs = list(pairs)
     a_only = sum(a and not b for a, b in pairs)
     b_only = sum(b and not a for a, b in pairs)
-    n = a_only + b_only
-    tail = sum(comb(n, k) for k in range(min(a_only, b_only) + 1))
-    return {"a_only": a_only, "b_only": b_only, "p": min(1.0, 2 * tail / 2**n)}
+    return {"a_only": a_only, "b_only": b_only, "p": bootstrap.mcnemar(a_only, b_only)}
 
 
 def remap_accuracy(

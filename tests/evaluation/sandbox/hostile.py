@@ -28,7 +28,7 @@ KINDS = {
     "names": "import os\nfor k in range(10**5): os.mkdir(str(k))",
     "shared memory": "import ctypes\nprint(ctypes.CDLL(None).shmget({n} + 77, 4096, 0o1666))",
     "read": "import glob\n"
-    "for f in ['/etc/passwd', TARGET, *glob.glob('/home/*/*'), *glob.glob('/root/.*')]: open(f).read()",
+    "for f in ['/etc/passwd', TARGET, *glob.glob('/home/*/*'), *glob.glob('/*/.*')]: open(f).read()",
     "tcp": "import socket\nsocket.create_connection(('127.0.0.1', PORT), 2).send(b'hostile')",
     "udp": "import socket\nsocket.socket(2, 2).sendto(b'hostile', ('127.0.0.1', PORT))",
     "kill evaluator": "import os\nos.kill(EVALUATOR, 9)",
