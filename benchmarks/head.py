@@ -96,13 +96,19 @@ BOUNDS = {
 """What each ratio must not exceed."""
 
 
-def digit_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer of single characters: digits, letters and an end."""
+CLASSES = (10, 110, 1110)
+"""Number tokens that a vocabulary may have: those of up to one, two and three digits."""
+
+
+def digit_tokenizer(classes: int = 10) -> PreTrainedTokenizerFast:
+    """A tokenizer of single characters: digits, letters and an end; more classes add 00..99, 000..999."""
     vocab = {"<unk>": 0, "<end>": 1}
-    for character in "0123456789abcdefghijklmnopqrstuvwxyz+-=., ":
-        vocab[character] = len(vocab)
+    numbers = [f"{number:0{digits}}" for digits in (1, 2, 3) for number in range(10**digits)]
+    for text in [*numbers[:classes], *"abcdefghijklmnopqrstuvwxyz+-=., "]:
+        vocab[text] = len(vocab)
     backend = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    longest = len(str(classes)) - 1
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(rf"\d{{1,{longest}}}|[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, unk_token="<unk>", eos_token="<end>", pad_token="<end>"
@@ -114,8 +120,8 @@ def random_rows(args: argparse.Namespace, tokenizer: PreTrainedTokenizerFast, st
     generator = torch.Generator().manual_seed(args.seed)
     shape = (steps * args.rows, args.tokens // args.rows + 1)
     text = torch.randint(len(tokenizer), args.vocab, shape, generator=generator)
-    digit_ids = torch.tensor(tokenizer.convert_tokens_to_ids(list("0123456789")))
-    digits = digit_ids[torch.randint(10, shape, generator=generator)]
+    digit_ids = NumberVocab.from_tokenizer(tokenizer).token_ids
+    digits = digit_ids[torch.randint(len(digit_ids), shape, generator=generator)]
     ids = torch.where(torch.rand(shape, generator=generator) < args.digit_share, digits, text)
     labels = ids.clone()
     labels[:, : 1 + trained_from(args)] = IGNORED
@@ -155,7 +161,7 @@ def run_trainer(args: argparse.Namespace, name: str) -> Stopwatch:
     """Train `1 + args.steps` steps of contender `name` and return the watch over them."""
     kind, settings, trained_head = TRAINERS[name]
     config = NumSFTConfig if kind is NumSFTTrainer else SFTConfig
-    tokenizer = digit_tokenizer()
+    tokenizer = digit_tokenizer(args.classes)
     steps = 1 + args.steps
     with tempfile.TemporaryDirectory() as folder:
         trainer = kind(
@@ -274,6 +280,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders to run, beside the backbone")
     parser.add_argument("--vocab", type=int, default=151_936)
     parser.add_argument("--hidden", type=int, default=896)
+    parser.add_argument("--classes", type=int, default=10, choices=CLASSES, help="number tokens")
     parser.add_argument("--tokens", type=int, default=4096, help="positions a step")
     parser.add_argument("--rows", type=int, default=4, help="rows that the positions stand in")
     parser.add_argument("--digit-share", type=float, default=0.2, help="share of the labels that are digits")
@@ -319,10 +326,8 @@ def main() -> None:
     names = [name for name in (*TRAINERS, *PRODUCTS) if args.device == "cuda" or name != "liger_ce"]
     if args.only:
         names = [name for name in names if name in (*args.only, "backbone")]
-    setup = {
-        key: getattr(args, key)
-        for key in "vocab hidden tokens rows digit_share prompt_share dtype device threads seed steps".split()
-    }
+    keys = "vocab hidden classes tokens rows digit_share prompt_share dtype device threads seed steps"
+    setup = {key: getattr(args, key) for key in keys.split()}
     options = [f"--{key.replace('_', '-')}={value}" for key, value in setup.items()]
     # Written after every round, so that a measurement that is cut short is not lost.
     for figures in interleave(

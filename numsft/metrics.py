@@ -10,8 +10,16 @@ from numsft.head import SUM_NAMES
 from numsft.microbatch import HeadBatch
 from numsft.objective import Objective
 
-NUMBER_ERROR_NAMES = ("log_error", "numbers", "answer_log_error", "answers")
-"""Sums over numbers: their log error and count, and the same over the last number of each document."""
+NUMBER_ERROR_NAMES = (
+    "log_error",
+    "right_numbers",
+    "numbers",
+    "answer_log_error",
+    "right_answers",
+    "answers",
+)
+"""Sums over numbers: their log error, those right in every digit and their count; the same over the last
+number of each document."""
 
 EXTRA_NAMES = ("denominator", "batches", "steps", "input_tokens", "aux_loss", *NUMBER_ERROR_NAMES)
 """What the trainer adds to the head's sums: part of S, micro-batches, steps, tokens read, router loss."""
@@ -51,7 +59,8 @@ class MetricSums:
 def number_errors(batch: HeadBatch, predicted: Tensor) -> dict[str, Tensor]:
     """Return the sums `NUMBER_ERROR_NAMES` of a micro-batch: how far off its numbers are, teacher-forced.
 
-    Each digit is the likeliest one after the right digits before it. The error of a number is
+    Each digit is the likeliest one after the right digits before it, so a number is right in every digit
+    where greedy decoding would write it, but for the tokens that end it. The error of a number is
     |log10(1 + X) - log10(1 + Y)| of the predicted X and the right Y, both at most 1e10: NTL's log-MAE
     (arXiv 2411.02083) without the sign, which no digit says.
 
@@ -73,12 +82,15 @@ def number_errors(batch: HeadBatch, predicted: Tensor) -> dict[str, Tensor]:
     present = torch.zeros(count, dtype=torch.bool, device=number.device).index_fill(0, number, True)
     document = first.new_zeros(count).index_copy(0, number, first)[present]
     errors = (logs[0] - logs[1]).abs()[present]
+    right = (number.new_zeros(count).index_add(0, number, (predicted != batch.classes).long()) == 0)[present]
     last = torch.ones_like(document, dtype=torch.bool)
     last[:-1] = document[1:] != document[:-1]
     return {
         "log_error": errors.sum(),
+        "right_numbers": right.sum(),
         "numbers": present.sum(),
         "answer_log_error": errors[last].sum(),
+        "right_answers": right[last].sum(),
         "answers": last.sum(),
     }
 
@@ -102,7 +114,8 @@ def summarise(
         raw logit of all of them, both at number positions. `digits_per_step` is the number positions of one
         optimiser step over all ranks (of the whole evaluation, for an evaluation). An evaluation also has
         `log_mae` and `answer_log_mae`, the mean of `number_errors` over all numbers and over each document's
-        last. A ratio whose denominator is zero is 0.
+        last, and `number_accuracy` and `answer_accuracy`, the share of them right in every digit. A ratio
+        whose denominator is zero is 0.
     """
 
     def per(name: str, count: str) -> float:
@@ -134,4 +147,6 @@ def summarise(
     if has_numbers and not training:
         metrics["log_mae"] = per("log_error", "numbers")
         metrics["answer_log_mae"] = per("answer_log_error", "answers")
+        metrics["number_accuracy"] = per("right_numbers", "numbers")
+        metrics["answer_accuracy"] = per("right_answers", "answers")
     return metrics

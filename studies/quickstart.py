@@ -19,11 +19,12 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+from numsft.report.blocks import with_block
+
 ROOT = Path(__file__).resolve().parent.parent
 RECIPE = "recipes/quickstart.yaml"
 RESULTS = ROOT / "studies" / "quickstart.json"
 README = ROOT / "README.md"
-BEGIN, END = "<!-- quickstart: begin -->", "<!-- quickstart: end -->"
 SEEDS = (0, 1, 2)
 
 
@@ -46,9 +47,7 @@ def run(seed: int, folder: str) -> dict[str, object]:
 def with_output(text: str, results: dict[str, object]) -> str:
     """Return the README with the quickstart's output, as it was printed, between the markers."""
     first = results["runs"][0]  # type: ignore[index]
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n```\n{first['printed']}\n```\n{END}{after}"
+    return with_block(text, "quickstart", f"```\n{first['printed']}\n```")
 
 
 def main() -> None:

@@ -1,8 +1,10 @@
-"""Small data sets and a trainer on them, for the tests that train."""
+"""Small data sets and a trainer on them, for the tests that train; scripts of the repository as modules."""
 
 from __future__ import annotations
 
+import importlib.util
 import random
+import sys
 
 import torch
 from datasets import Dataset
@@ -54,6 +56,16 @@ def tiny_trainer(tmp_path, *, model=None, dataset=None, tokenizer=None, **settin
         processing_class=tiny_tokenizer() if tokenizer is None else tokenizer,
         **trainer_only,
     )
+
+
+def script_module(path):
+    """A script of the repository, as a module; like when it is run, it finds the scripts beside it."""
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem + "_script", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class GradientRecorder(TrainerCallback):

@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import script_module
 from tiny import tiny_llama, tiny_tokenizer
+
+from numsft import NumberVocab
 
 ROOT = Path(__file__).resolve().parent.parent
 TOY = "--runs 1 --vocab 512 --hidden 32 --tokens 64 --threads 1 --device cpu".split()
@@ -82,6 +85,52 @@ def test_step_benchmark_pairs_the_steps_of_every_contender(tmp_path):
         }
         assert "bound" not in entry  # the bounds are for rows without a masked prompt
     assert "trl_compute_loss_func" in done.stdout
+
+
+def test_scale_benchmark_measures_every_point_and_is_drawn(tmp_path):
+    output = tmp_path / "scale_toy.json"
+    toy = "--runs 2 --tokens 32 64 --vocab 256 --classes 1110 --base-tokens 32 --base-vocab 2048".split()
+    toy += "--hidden 32 --rows 2 --steps 0 --threads 1 --device cpu --only numsft_ce_del".split()
+    command = [sys.executable, str(ROOT / "benchmarks" / "scale.py"), *toy, "--output", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    result = json.loads(output.read_text())
+    found = [(point["axis"], point["value"], point["contender"]) for point in result["points"]]
+    assert found == [
+        ("tokens", 32, "numsft_ce_del"),
+        ("tokens", 64, "numsft_ce_del"),
+        ("vocab", 256, "numsft_ce_del"),
+        ("classes", 1110, "numsft_ce_del"),
+    ]
+    assert all(len(runs) == 2 for runs in result["runs"].values())
+    point = result["points"][1]
+    ours, base = (result["runs"][f"tokens=64 {name}"] for name in ("numsft_ce_del", "backbone"))
+    rounds = [a["seconds"] - b["seconds"] for a, b in zip(ours, base, strict=True)]
+    assert point["head_seconds"] == {
+        "median": pytest.approx(sum(rounds) / 2),
+        "min": min(rounds),
+        "max": max(rounds),
+    }
+    assert set(result["flat in tokens"]) == {"memory, largest / smallest", "time a token, largest / smallest"}
+    command = [sys.executable, str(ROOT / "benchmarks" / "plot.py"), str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.stdout.strip() == str(output.with_suffix(".png")), done.stderr[-2000:]
+    assert output.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_head_benchmarks_vocabulary_has_as_many_number_tokens_as_asked_for():
+    script = script_module(ROOT / "benchmarks" / "head.py")
+    for classes in script.CLASSES:
+        vocab = NumberVocab.from_tokenizer(script.digit_tokenizer(classes))
+        assert len(vocab.token_ids) == classes
+        assert vocab.values.max() == {10: 9, 110: 99, 1110: 999}[classes]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "benchmarks" / "results").glob("*.png")), ids=lambda p: p.name
+)
+def test_every_committed_picture_has_its_figures(path):
+    assert path.with_suffix(".json").exists()
 
 
 def test_a_contender_that_dies_ends_the_benchmark_with_its_name(tmp_path):

@@ -12,7 +12,7 @@ ROWS = 7
 
 
 def expected(trainer, dataset):
-    """(mean over numbers, mean over rows' last numbers): full logits, one row, one character at a time."""
+    """(mean error of numbers, of rows' last numbers): full logits, one row, one character at a time."""
     tokenizer = tiny_tokenizer()
     digits = tokenizer.convert_tokens_to_ids(list("0123456789"))
     model = trainer.accelerator.unwrap_model(trainer.model).eval()
@@ -32,7 +32,8 @@ def expected(trainer, dataset):
             errors.append(abs(math.log10(1 + float(written)) - math.log10(1 + float(match[0]))))
         every += errors
         last += errors[-1:]
-    return sum(every) / len(every), sum(last) / len(last)
+    shares = [sum(error < 1e-12 for error in errors) / len(errors) for errors in (every, last)]
+    return sum(every) / len(every), sum(last) / len(last), *shares
 
 
 def numbers_dataset():
@@ -54,10 +55,12 @@ def test_log_mae_is_that_of_a_plain_loop(tmp_path, batch_size):
         per_device_eval_batch_size=batch_size,
     )
     metrics = trainer.evaluate()
-    every, last = expected(trainer, dataset)
+    every, last, right, right_last = expected(trainer, dataset)
     assert every > 0.05 and abs(every - last) > 1e-3  # the two can be told apart
     assert metrics["eval_log_mae"] == pytest.approx(every, rel=1e-6)
     assert metrics["eval_answer_log_mae"] == pytest.approx(last, rel=1e-6)
+    assert metrics["eval_number_accuracy"] == pytest.approx(right, rel=1e-12)
+    assert metrics["eval_answer_accuracy"] == pytest.approx(right_last, rel=1e-12)
 
 
 def test_packed_evaluation_equals_padded_although_training_is_not_packed(tmp_path):
@@ -73,7 +76,7 @@ def test_packed_evaluation_equals_padded_although_training_is_not_packed(tmp_pat
             max_length=128,
         )
         found.append(trainer.evaluate())
-    names = ("loss", "digit_mass", "digit_logit", "entropy", "log_mae", "answer_log_mae")
+    names = ("loss", "digit_mass", "digit_logit", "entropy", "log_mae", "answer_log_mae", "number_accuracy")
     for name in [f"eval_{name}" for name in names]:
         assert found[1][name] == pytest.approx(found[0][name], rel=1e-5), name
 

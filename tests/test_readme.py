@@ -1,13 +1,12 @@
 """What the README says is what the package does."""
 
-import importlib.util
 import json
 import re
 import sys
 import types
 from pathlib import Path
 
-from helpers import sums_dataset
+from helpers import script_module, sums_dataset
 from tiny import tiny_llama, tiny_tokenizer
 
 from numsft.losses import NUMBER_LOSSES
@@ -28,16 +27,8 @@ def test_the_table_of_losses_is_in_step_with_the_code():
     assert text == with_table(text), "run `python -m numsft.losses.table README.md`"
 
 
-def module_of(path):
-    """A script of the repository, as a module."""
-    spec = importlib.util.spec_from_file_location(path.stem + "_script", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_quickstarts_output_is_the_one_in_its_results():
-    study = module_of(README.parent / "studies" / "quickstart.py")
+    study = script_module(README.parent / "studies" / "quickstart.py")
     results = json.loads(study.RESULTS.read_text(encoding="utf-8"))
     text = README.read_text(encoding="utf-8")
     assert text == study.with_output(text, results), "run `python studies/quickstart.py`"
@@ -52,7 +43,7 @@ def test_the_quickstart_improved_the_model_on_every_seed():
 
 
 def test_the_heads_figures_are_the_ones_in_its_results():
-    script = module_of(README.parent / "benchmarks" / "readme.py")
+    script = script_module(README.parent / "benchmarks" / "readme.py")
     text = README.read_text(encoding="utf-8")
     assert text == script.with_figures(text), "run `python benchmarks/readme.py`"
 

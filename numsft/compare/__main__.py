@@ -1,7 +1,8 @@
-"""`python -m numsft.compare STUDY.yaml [--jobs N] [--output_dir O]`: run a study, table and plots.
+"""`python -m numsft.compare STUDY.yaml [--jobs N] [--output_dir O] [--KEY VALUE]`: a study, table and plots.
 
-Runs what is missing and may be killed and started again at any time. Writes `results.json`, `results.md` and
-plots into the output folder (default: the study's name, beside the study file).
+Runs what is missing and may be killed and started again at any time. Any key of a recipe given here holds for
+every run, such as `--dataset FILE`; the results name such keys but not their values. Writes `results.json`,
+`results.md` and plots into the output folder (default: the study's name, beside the study file).
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ from numsft.errors import RunError, UserError
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = Parser(prog="python -m numsft.compare", description="Run and compare objectives over seeds.")
+    parser = Parser(
+        prog="python -m numsft.compare",
+        description="Run and compare objectives over seeds.",
+        epilog="Any other --KEY VALUE is a key of the recipe, for every run.",
+        allow_abbrev=False,
+    )
     parser.add_argument("study", metavar="STUDY.yaml")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--output_dir", type=Path, help="default: the study's name, beside the study file")
     parser.add_argument("--collect_only", action="store_true", help="read what is finished, run nothing")
     try:
-        options = parser.parse_args(argv)
-        study = load_study(options.study)
+        options, given = parser.parse_known_args(argv)
+        study = load_study(options.study, given)
         folder = options.output_dir or study.path.with_suffix("")
         if not options.collect_only:
             run_missing(study, folder, options.jobs)

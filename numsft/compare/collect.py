@@ -20,9 +20,10 @@ Curve = dict[str, list[float]]
 def collect(study: Study, output_dir: Path) -> dict[str, Any]:
     """Return the content of `results.json` for the runs that are finished.
 
-    It holds, for each run, its last evaluation, the scores of its generated held-out items and its learning
-    curves (`{"step": [...], "value": [...]}`), and for each objective mean, standard deviation and the paired
-    difference from the baseline.
+    `given` names the keys that the command line set, without their values: a path says nothing to a reader.
+    The rest holds, for each run, its last evaluation, the scores of its generated held-out items and its
+    learning curves (`{"step": [...], "value": [...]}`), and for each objective mean, standard deviation and
+    the paired difference from the baseline.
 
     Raises:
         UserError: If no run is finished, or one lacks its files.
@@ -34,6 +35,7 @@ def collect(study: Study, output_dir: Path) -> dict[str, Any]:
         "study": study.name,
         "baseline": study.baseline,
         "objectives": {name: study.overrides | values for name, values in study.objectives.items()},
+        "given": sorted(study.given),
         "seeds": list(study.seeds),
         "missing": [
             {"objective": run.objective, "seed": run.seed}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import yaml
 
 from numsft.errors import UserError
+from numsft.recipe_arguments import parse_overrides
 from numsft.recipe_yaml import plain, read_mapping
 
 KEYS = ("base", "overrides", "objectives", "seeds", "baseline")
@@ -37,6 +39,8 @@ class Study:
         objectives: Name -> overrides, those of all runs included.
         seeds: One run of each objective a seed.
         baseline: The objective that the others are compared with.
+        overrides: Keys of a recipe that every run has.
+        given: Keys that the command line sets for every run, such as where the data lies; they win.
     """
 
     path: Path
@@ -45,6 +49,7 @@ class Study:
     seeds: tuple[int, ...]
     baseline: str
     overrides: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -57,14 +62,19 @@ class Study:
             "extends": str(self.base.resolve()),
             **self.overrides,
             **self.objectives[objective],
+            **self.given,
             "seed": seed,
             "output_dir": str(output_dir),
         }
         return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
-def load_study(path: str | Path) -> Study:
+def load_study(path: str | Path, given: Sequence[str] = ()) -> Study:
     """Read and check a study file.
+
+    Args:
+        path: The file.
+        given: Arguments of the command line that override every run, such as `["--max_steps", "10"]`.
 
     Raises:
         UserError: For a file, key or value that cannot be used, in one sentence.
@@ -95,7 +105,8 @@ def load_study(path: str | Path) -> Study:
     baseline = values.get("baseline", next(iter(objectives)))
     if baseline not in objectives:
         raise UserError(f"{path}: baseline is {baseline!r}, which is none of {', '.join(objectives)}")
-    return Study(path, base, objectives, tuple(seeds), baseline, overrides)
+    set_for_all = _overrides(path, "the command line", plain(parse_overrides(given)))
+    return Study(path, base, objectives, tuple(seeds), baseline, overrides, set_for_all)
 
 
 def _objectives(path: Path, given: Any) -> dict[str, dict[str, Any]]:

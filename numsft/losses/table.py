@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 from numsft.losses import NUMBER_LOSSES, TOKEN_LOSSES
-
-BEGIN, END = "<!-- losses: begin -->", "<!-- losses: end -->"
+from numsft.report.blocks import with_block
 
 
 def loss_table() -> str:
@@ -33,10 +32,8 @@ def loss_table() -> str:
 
 
 def with_table(text: str) -> str:
-    """Return `text` with what stands between the two markers replaced by the table."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{loss_table()}\n{END}{after}"
+    """Return `text` with what stands between the markers replaced by the table."""
+    return with_block(text, "losses", loss_table())
 
 
 if __name__ == "__main__":

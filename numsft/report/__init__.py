@@ -16,7 +16,7 @@ def report(folder: str | Path) -> list[Path]:
 
     * `scores.json` (an evaluation): `scores.md`, `accuracy.png`, `places.png`, `entropy.png`;
     * `results.json` (a study): `results.md`, `curves.png`, `places.png`, `digit_entropy.png`,
-      `difference.png`;
+      `difference.png`, and `sweep.png` where objectives differ in one number;
     * `trainer_state.json` (a run): `training.png`.
 
     Returns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 from numsft.evaluation.plots import STYLE, pyplot
 
 _ONE, _OTHERS, _BASELINE = "#0072B2", "#cccccc", "#D55E00"
+_SERIES = ("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DPI = 150
 
 
 def write_study_plots(results: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write `curves.png`, `places.png`, `digit_entropy.png`, `difference.png`: those with something to show.
+    """Write `curves.png`, `places.png`, `digit_entropy.png`, `difference.png` and `sweep.png`, if not empty.
 
     Args:
         results: The content of a `results.json`.
@@ -30,6 +32,7 @@ def write_study_plots(results: Mapping[str, Any], folder: Path) -> list[Path]:
         "places": lambda: _places(plt, results),
         "digit_entropy": lambda: _curves(plt, results, {"digit_entropy": "digit entropy (nats)"}),
         "difference": lambda: _differences(plt, results),
+        "sweep": lambda: _sweep(plt, results),
     }
     written = []
     for name, draw in pictures.items():
@@ -183,4 +186,73 @@ def _differences(plt: Any, results: Mapping[str, Any]) -> Any:
     figure.supxlabel(
         f"difference from {results['baseline']}, paired by seed, with 95 % interval", fontsize=10
     )
+    return figure
+
+
+def sweeps(objectives: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, dict[float, str]]]:
+    """Return the number that objectives differ in, and each series of three or more: value -> objective.
+
+    Objectives belong to one series if they have the same settings but for that number, such as
+    `number_loss_weight`. A series is named like its first objective, without the number that ends it. The key
+    is "" where there is no series.
+    """
+    numbers = {
+        key
+        for settings in objectives.values()
+        for key, value in settings.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+    found: tuple[str, dict[str, dict[float, str]]] = ("", {})
+    for key in sorted(numbers):
+        groups: dict[str, dict[float, str]] = {}
+        for name, settings in objectives.items():
+            if key in settings:
+                rest = repr(sorted((k, v) for k, v in settings.items() if k != key))
+                groups.setdefault(rest, {})[float(settings[key])] = name
+        series = {
+            re.sub(r"[_.+-]?[\d.][\d.e+-]*$", "", next(iter(points.values()))) or key: dict(
+                sorted(points.items())
+            )
+            for points in groups.values()
+            if len(points) >= 3
+        }
+        if sum(map(len, series.values())) > sum(map(len, found[1].values())):
+            found = key, series
+    return found
+
+
+def _sweep(plt: Any, results: Mapping[str, Any]) -> Any:
+    """The metrics over a number that objectives differ in, a line a series, the baseline level."""
+    from numsft.report.study_table import METRICS
+
+    key, series = sweeps(results["objectives"])
+    summary, baseline = results["summary"], results["baseline"]
+    metrics = [
+        metric
+        for metric in ("digit_accuracy", "answer_log_mae", "digit_entropy", "digit_logit")
+        if any(metric in entry for entry in summary.values())
+    ]
+    if not series or not metrics:
+        return None
+    figure, panels = plt.subplots(
+        1, len(metrics), figsize=(2.9 * len(metrics), 2.9), layout="constrained", squeeze=False
+    )
+    swept = {name for points in series.values() for name in points.values()}
+    for axes, metric in zip(panels[0], metrics, strict=True):
+        heading, factor, _ = METRICS[metric]
+        for (name, points), color, marker in zip(series.items(), _SERIES, "osD^v", strict=False):
+            shown = [
+                (x, factor * summary[one][metric]["mean"]) for x, one in points.items() if one in summary
+            ]
+            axes.plot(*zip(*shown, strict=True), color=color, marker=marker, linewidth=1.6, label=name)
+        if baseline not in swept and metric in summary.get(baseline, {}):
+            level = factor * summary[baseline][metric]["mean"]
+            axes.axhline(level, color=_BASELINE, linewidth=1.2, linestyle="--", label=baseline)
+        axes.set_xscale("log")
+        axes.set_title(heading, loc="left", fontsize=9)
+        axes.grid(color="#e5e5e5", linewidth=0.8)
+        axes.tick_params(labelsize=8)
+    figure.supxlabel(key.replace("_", " "), fontsize=10)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=len(labels), frameon=False, fontsize=9)
     return figure

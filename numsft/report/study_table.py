@@ -12,6 +12,7 @@ METRICS = {
     "exact_match": ("exact match, generated (%)", 100.0, 1),
     "generated_log_mae_log10p1": ("log-MAE, generated", 1.0, 3),
     "digit_accuracy": ("digit accuracy (%)", 100.0, 1),
+    "answer_accuracy": ("answers right in every digit, teacher-forced (%)", 100.0, 1),
     "log_mae": ("log-MAE, teacher-forced", 1.0, 3),
     "answer_log_mae": ("log-MAE of the answer, teacher-forced", 1.0, 3),
     "digit_entropy": ("digit entropy (nats)", 1.0, 3),

@@ -64,6 +64,25 @@ def test_a_run_is_its_base_with_the_overrides_in_order(study, tmp_path):
     assert (recipe.training.max_steps, recipe.training.learning_rate, recipe.training.seed) == (3, 1e-3, 1)
 
 
+def test_keys_on_the_command_line_win_in_every_run_and_leave_only_their_names(study, tmp_path):
+    given = load_study(study.path, ["--max_steps", "7", "--dataset=here.jsonl"])
+    path = tmp_path / "run.yaml"
+    path.write_text(given.recipe("del-detached", 0, tmp_path / "out"))
+    recipe = load_recipe(path)
+    assert (recipe.training.max_steps, recipe.data.dataset) == (7, "here.jsonl")
+    finish(runs_of(given, tmp_path)[0], 0.5)
+    results = collect(given, tmp_path)
+    assert results["given"] == ["dataset", "max_steps"]
+    assert "here.jsonl" not in json.dumps(results)
+
+
+def test_a_key_that_no_recipe_has_is_refused_on_the_command_line(study, capsys):
+    assert main([str(study.path), "--max_step", "7"]) == 2
+    assert "max_steps" in capsys.readouterr().err
+    assert main([str(study.path), "--seed", "7"]) == 2
+    assert "the command line sets seed, which the study sets" in capsys.readouterr().err
+
+
 def test_all_objectives_of_a_seed_come_before_the_next_seed(study, tmp_path):
     runs = runs_of(study, tmp_path)
     assert [(run.objective, run.seed) for run in runs] == [

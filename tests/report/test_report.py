@@ -6,7 +6,7 @@ import pytest
 
 from numsft.report import report
 from numsft.report.__main__ import main
-from numsft.report.study_plots import mean_curve
+from numsft.report.study_plots import mean_curve, sweeps
 
 LOG = [
     {"step": 1, "loss": 2.0, "token_loss": 1.9, "digit_accuracy": 0.1, "learning_rate": 1e-3},
@@ -48,6 +48,39 @@ def test_a_mean_curve_takes_the_steps_that_all_runs_have():
     ]
     assert mean_curve(runs, "x") == ([2, 3], [3.0, 4.0])
     assert mean_curve(runs, "y") == ([], [])
+
+
+def test_a_sweep_groups_objectives_that_differ_in_one_number():
+    objectives = {
+        "ce": {"number_loss": "none"},
+        **{f"del_{w}": {"number_loss": "del", "number_loss_weight": w} for w in (0.1, 0.01, 1)},
+        **{f"ntl_was_{w}": {"number_loss": "ntl_was", "number_loss_weight": w} for w in (3, 30, 0.3)},
+        "dist2_1": {"number_loss": "dist2", "number_loss_weight": 1},
+    }
+    assert sweeps(objectives) == (
+        "number_loss_weight",
+        {
+            "del": {0.01: "del_0.01", 0.1: "del_0.1", 1.0: "del_1"},
+            "ntl_was": {0.3: "ntl_was_0.3", 3.0: "ntl_was_3", 30.0: "ntl_was_30"},
+        },
+    )
+    rates = {f"lr_{rate}": {"learning_rate": float(rate)} for rate in ("5e-4", "1e-3", "2e-3")}
+    assert sweeps(rates)[1] == {"lr": {5e-4: "lr_5e-4", 1e-3: "lr_1e-3", 2e-3: "lr_2e-3"}}
+    assert sweeps({"a": {"packing": True}, "b": {"packing": False}}) == ("", {})
+
+
+def test_a_study_over_one_number_is_drawn_as_a_sweep(tmp_path):
+    rates = (5e-4, 1e-3, 2e-3)
+    cell = {"mean": 0.5, "sd": None, "n": 1, "difference": None}
+    results = {
+        "baseline": "lr_1",
+        "seeds": [0],
+        "objectives": {f"lr_{i}": {"learning_rate": rate} for i, rate in enumerate(rates)},
+        "summary": {f"lr_{i}": {"digit_accuracy": cell} for i in range(2)},  # the third is not finished
+        "runs": [],
+    }
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    assert {path.name for path in report(tmp_path)} == {"results.md", "sweep.png"}
 
 
 def test_an_evaluation_gets_table_and_plots(tmp_path):
