@@ -7,6 +7,7 @@ from numsft.losses.ce import CE
 from numsft.losses.crps import CRPS
 from numsft.losses.del_ import DEL
 from numsft.losses.del_distance import DELDistance
+from numsft.losses.del_margin import DELMargin
 from numsft.losses.dft import DFT
 from numsft.losses.digit_ce import DigitCE
 from numsft.losses.digit_entropy import DigitEntropy
@@ -27,6 +28,7 @@ __all__ = ["NUMBER_LOSSES", "TOKEN_LOSSES", "NumberLevelLoss", "NumberLoss", "To
 NUMBER_LOSSES: dict[str, type[NumberLoss]] = {
     "del": DEL,
     "del_distance": DELDistance,
+    "del_margin": DELMargin,
     "digit_entropy": DigitEntropy,
     "digit_focal": DigitFocal,
     "digit_ce": DigitCE,

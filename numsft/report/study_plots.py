@@ -14,6 +14,7 @@ from numsft.evaluation.plots import STYLE, pyplot
 _ONE, _OTHERS, _BASELINE = "#0072B2", "#cccccc", "#D55E00"
 _SERIES = ("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DPI = 150
+_FEWEST = 10
 
 
 def write_study_plots(results: Mapping[str, Any], folder: Path) -> list[Path]:
@@ -132,11 +133,17 @@ def _panels(plt: Any, count: int, width: float, names: Sequence[str]) -> tuple[A
 
 
 def _places(plt: Any, results: Mapping[str, Any]) -> Any:
-    """Digit error by place, one row an objective, one panel a place; a dot a seed and a bar at the mean."""
+    """Digit error by place, one row an objective, one panel a place; a dot a seed and a bar at the mean.
+
+    A place is left out where a run has fewer than `_FEWEST` digits: its mean would be one of a few numbers.
+    """
     groups = {name: [run for run in runs if run["places"]] for name, runs in _by_objective(results).items()}
     groups = {name: runs for name, runs in groups.items() if runs}
+    every = [run["places"] for runs in groups.values() for run in runs]
     found = {
-        int(p) for runs in groups.values() for run in runs for p, cell in run["places"].items() if cell["n"]
+        int(place)
+        for place in (every[0] if every else ())
+        if all(places.get(place, {"n": 0})["n"] >= _FEWEST for places in every)
     }
     if not found:
         return None
@@ -144,12 +151,10 @@ def _places(plt: Any, results: Mapping[str, Any]) -> Any:
     figure, panels = _panels(plt, len(shown), 1.7, names)
     for axes, place in zip(panels, shown, strict=True):
         for row, name in enumerate(names):
-            cells = [run["places"].get(str(place), {"n": 0}) for run in groups[name]]
-            values = [cell["mae"] for cell in cells if cell["n"]]
+            values = [run["places"][str(place)]["mae"] for run in groups[name]]
             color = _BASELINE if name == results["baseline"] else _ONE
             axes.plot(values, [row] * len(values), "o", color=color, markersize=4, alpha=0.5)
-            if values:
-                axes.plot(statistics.fmean(values), row, "|", color=color, markersize=12, markeredgewidth=2)
+            axes.plot(statistics.fmean(values), row, "|", color=color, markersize=12, markeredgewidth=2)
         axes.set_title(f"$10^{{{place}}}$", loc="left")
         axes.set_xlim(left=0)
     figure.supxlabel(

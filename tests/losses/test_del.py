@@ -110,6 +110,28 @@ def test_distance_variant_is_zero_weighted_on_the_right_digit():
     assert value == pytest.approx(45 / 18 * math.log(2), abs=1e-12)
 
 
+def test_margin_variant_has_the_closed_forms():
+    """Values: 0.9 ln 2 at uniform logits, ½ ln(10/9) at ln 9; gradient: the docstring's."""
+    assert one_position("del_margin", {}, uniform(), 3)[0] == pytest.approx(0.9 * math.log(2), abs=1e-12)
+    assert one_position("del_margin", {}, ln9(0), 0)[0] == pytest.approx(0.5 * math.log(10 / 9), abs=1e-12)
+    value, gradient = one_position("del_margin", {}, GEN, 3)
+    p = twins.softmax(GEN)
+    expected = [
+        p[j] * (math.log(1 + p[j] / p[3]) - value + twins.sigmoid(GEN[j] - GEN[3])) for j in range(10)
+    ]
+    others = sum(p[j] * twins.sigmoid(GEN[j] - GEN[3]) for j in range(10) if j != 3)
+    expected[3] = -p[3] * value - others
+    assert gradient.tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_margin_variant_still_teaches_where_the_model_is_sure_of_a_wrong_digit():
+    """DEL's gradient on the right digit vanishes there with its probability."""
+    z = [15.0] * 10
+    z[3] = -15.0
+    assert one_position("del_margin", {}, z, 3)[1][3] == pytest.approx(-1, abs=1e-9)
+    assert abs(one_position("del", {}, z, 3)[1][3]) < 1e-9
+
+
 def test_entropy_has_no_gradient_at_uniform_and_at_certainty():
     for z in (uniform(), [60.0, *[0.0] * 9]):
         _, gradient = one_position("digit_entropy", {}, z, 3)

@@ -31,12 +31,13 @@ DEFAULTS = {
     "digit_ce": (0.3, "none"),
     "gaussian_smoothing": (0.3, "none"),
     "del_distance": (0.01, "float"),
+    "del_margin": (0.3, "float"),
     "ntl_number": (0.3, "none"),
     "ntil": (0.3, "none"),
 }
 # The weight is published where the paper or its code states one for this very loss.
 PUBLISHED = {"del", "ntl_was", "ntl_mse", "dist2", "ntil"}
-OURS = {"digit_entropy", "digit_focal", "smmd", "crps", "digit_ce", "del_distance"}
+OURS = {"digit_entropy", "digit_focal", "smmd", "crps", "digit_ce", "del_distance", "del_margin"}
 
 
 def test_the_losses_of_the_papers_are_all_there():

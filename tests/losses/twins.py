@@ -173,8 +173,14 @@ def del_distance(z, g, values, log_mass=None):
     return sum(p * b * abs(v - values[g]) for p, b, v in zip(softmax(z), bce(z, g), values, strict=True))
 
 
+def del_margin(z, g, values, log_mass=None):
+    p = softmax(z)
+    return sum(p[j] * log(1 + p[j] / p[g]) for j in range(len(z)) if j != g)
+
+
 NUMBER_TWINS = {
     "del": del_,
+    "del_margin": del_margin,
     "digit_entropy": digit_entropy,
     "digit_focal": digit_focal,
     "ntl_was": ntl_was,
@@ -226,6 +232,7 @@ NUMBER_OPTIONS = [
     ("gaussian_smoothing", {}),
     ("gaussian_smoothing", {"sigma": 2.0}),
     ("del_distance", {}),
+    ("del_margin", {}),
 ]
 
 
