@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ PLAIN = {
 
 def study_block(folder: str) -> str:
     """Return one table of a study: a row an objective, in the order of the study file."""
-    results = json.loads((ROOT / folder / "results.json").read_text(encoding="utf-8"))
+    results = read(f"{folder}/results.json")
     summary, baseline = results["summary"], results["baseline"]
     header = ["objective"]
     for heading in COLUMNS.values():
@@ -74,11 +75,46 @@ def difference(entry: Mapping[str, Any], metric: str) -> str:
     return f"**{text}**" if low > 0 or high < 0 else text
 
 
+def arithmetic_findings() -> str:
+    """Return `arithmetic/findings.md` with its figures filled in from the results."""
+    results = read("studies/arithmetic/objectives/results.json")
+    limit = read("studies/arithmetic/del_limit.json")
+    summary = results["summary"]
+    early = results["runs"][0]["curves"]["digit_accuracy"]["step"][0]
+
+    def at_first(objective: str) -> str:
+        runs = [run["curves"] for run in results["runs"] if run["objective"] == objective]
+        return f"{100 * statistics.fmean(curves['digit_accuracy']['value'][0] for curves in runs):.0f}"
+
+    figures = {
+        "ce_log_mae": mean(summary["ce"], "answer_log_mae"),
+        "del_logit": mean(summary["del"], "digit_logit"),
+        "level": f"{limit['pretrained']['level']:.0f}",
+        "multiple": f"{limit['pretrained']['best multiple']:.0f}",
+        "left": f"{100 * limit['pretrained']['share left by it']:.1f}",
+        "left_ce": f"{100 * limit['ce']['share left by it']:.1f}",
+        "early": str(early),
+        "del_early": at_first("del"),
+        "ce_early": at_first("ce"),
+    }
+    for objective, entry in summary.items():
+        figures[f"{objective}_accuracy"] = mean(entry, "digit_accuracy")
+        if objective != results["baseline"]:
+            figures[f"{objective}_off"] = f"{entry['answer_log_mae']['difference']['mean']:+.3f}"
+    text = (ROOT / "studies" / "arithmetic" / "findings.md").read_text(encoding="utf-8")
+    return text.strip().format_map(figures)
+
+
+def read(path: str) -> Any:
+    """Return a committed JSON file."""
+    return json.loads((ROOT / path).read_text(encoding="utf-8"))
+
+
 def with_tables(text: str) -> str:
-    """Return the README with the tables between their markers rewritten."""
+    """Return the README with the tables and findings between their markers rewritten."""
     for name, folder in STUDIES.items():
         text = with_block(text, name, study_block(folder))
-    return text
+    return with_block(text, "arithmetic findings", arithmetic_findings())
 
 
 if __name__ == "__main__":

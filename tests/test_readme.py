@@ -6,6 +6,7 @@ import sys
 import types
 from pathlib import Path
 
+import pytest
 from helpers import script_module, sums_dataset
 from tiny import tiny_llama, tiny_tokenizer
 
@@ -20,6 +21,16 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), 
 def block(word):
     (found,) = [text for text in BLOCKS if word in text]
     return found
+
+
+PAGES = [README, README.parent / "studies" / "README.md", *sorted((README.parent / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + "/" + page.name)
+def test_every_file_that_a_page_links_to_or_shows_is_there(page):
+    targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    missing = [name for name in targets if "://" not in name and not (page.parent / name).exists()]
+    assert missing == []
 
 
 def test_the_table_of_losses_is_in_step_with_the_code():

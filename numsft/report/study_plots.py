@@ -165,14 +165,15 @@ def _places(plt: Any, results: Mapping[str, Any]) -> Any:
 
 def _differences(plt: Any, results: Mapping[str, Any]) -> Any:
     """Paired difference from the baseline with its interval, one row an objective, one panel a metric."""
-    from numsft.report.study_table import METRICS
+    from numsft.report.study_table import METRICS, shown_metrics
 
     summary = results["summary"]
     names = [name for name in summary if name != results["baseline"]]
     metrics = [
         metric
-        for metric in ("exact_match", "digit_accuracy", "log_mae", "answer_log_mae")
-        if any((summary[name].get(metric) or {}).get("difference") for name in names)
+        for metric in shown_metrics(summary)
+        if metric in ("exact_match", "digit_accuracy", "log_mae", "answer_log_mae")
+        and any((summary[name].get(metric) or {}).get("difference") for name in names)
     ]
     if not metrics:
         return None
@@ -242,6 +243,7 @@ def _sweep(plt: Any, results: Mapping[str, Any]) -> Any:
     figure, panels = plt.subplots(
         1, len(metrics), figsize=(2.9 * len(metrics), 2.9), layout="constrained", squeeze=False
     )
+    values = sorted({value for points in series.values() for value in points})
     swept = {name for points in series.values() for name in points.values()}
     for axes, metric in zip(panels[0], metrics, strict=True):
         heading, factor, _ = METRICS[metric]
@@ -254,6 +256,9 @@ def _sweep(plt: Any, results: Mapping[str, Any]) -> Any:
             level = factor * summary[baseline][metric]["mean"]
             axes.axhline(level, color=_BASELINE, linewidth=1.2, linestyle="--", label=baseline)
         axes.set_xscale("log")
+        if max(values) < 30 * min(values):  # too narrow for powers of ten as ticks
+            axes.set_xticks(values, [f"{value:g}" for value in values])
+        axes.xaxis.set_minor_formatter(lambda value, position: "")
         axes.set_title(heading, loc="left", fontsize=9)
         axes.grid(color="#e5e5e5", linewidth=0.8)
         axes.tick_params(labelsize=8)

@@ -21,17 +21,22 @@ METRICS = {
 }
 """Metric -> heading, factor, decimals; a metric that no run has is left out."""
 
+NEUTRAL = ("digit_entropy", "digit_logit")
+"""Metrics of which neither more nor less is better."""
+
 
 def study_table(results: Mapping[str, Any]) -> str:
     """Return the Markdown tables of a `results.json`."""
     summary, baseline = results["summary"], results["baseline"]
-    shown = [metric for metric in METRICS if any(metric in entry for entry in summary.values())]
     parts = []
-    for metric in shown:
+    for metric in shown_metrics(summary):
         heading, factor, decimals = METRICS[metric]
-        better = "lower" if falls(metric) else "higher"
+        if metric not in NEUTRAL:
+            heading += f", {'lower' if falls(metric) else 'higher'} is better"
         rows = []
         for objective, entry in _ranked(summary, metric):
+            if metric == "token_loss" and not _same_token_loss(results["objectives"], objective, baseline):
+                continue
             cell, difference = entry[metric], entry[metric]["difference"]
             spread = "" if cell["sd"] is None else f" ± {factor * cell['sd']:.{decimals}f}"
             rows.append(
@@ -42,13 +47,34 @@ def study_table(results: Mapping[str, Any]) -> str:
                     _difference(difference, factor, decimals),
                 ]
             )
-        header = [f"{heading}, {better} is better", "mean ± sd", "seeds", f"against {baseline} (95 %)"]
+        header = [heading, "mean ± sd", "seeds", f"against {baseline} (95 %)"]
         parts.append(markdown(header, rows))
     missing = len(results.get("missing", []))
     note = f"Differences are paired by seed, with Student's t interval; {len(results['seeds'])} seeds." + (
         f" {missing} runs are not finished." if missing else ""
     )
     return "\n\n".join([*parts, note]) + "\n"
+
+
+def shown_metrics(summary: Mapping[str, Any]) -> list[str]:
+    """Return the metrics of `METRICS` that some run has, without those that repeat an earlier one's figures.
+
+    Where every text holds one number, `answer_log_mae` is `log_mae`.
+    """
+    shown: list[str] = []
+    for metric in METRICS:
+        figures = [entry.get(metric) for entry in summary.values()]
+        repeated = any(figures == [entry.get(other) for entry in summary.values()] for other in shown)
+        if any(figures) and not repeated:
+            shown.append(metric)
+    return shown
+
+
+def _same_token_loss(objectives: Mapping[str, Any], objective: str, baseline: str) -> bool:
+    """Whether two objectives minimise the same token loss, so that its values can be compared."""
+    keys = ("token_loss", "token_loss_kwargs")
+    one, other = ([objectives[name].get(key) for key in keys] for name in (objective, baseline))
+    return one == other
 
 
 def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:

@@ -7,6 +7,7 @@ import pytest
 from numsft.report import report
 from numsft.report.__main__ import main
 from numsft.report.study_plots import mean_curve, sweeps
+from numsft.report.study_table import study_table
 
 LOG = [
     {"step": 1, "loss": 2.0, "token_loss": 1.9, "digit_accuracy": 0.1, "learning_rate": 1e-3},
@@ -67,6 +68,30 @@ def test_a_sweep_groups_objectives_that_differ_in_one_number():
     rates = {f"lr_{rate}": {"learning_rate": float(rate)} for rate in ("5e-4", "1e-3", "2e-3")}
     assert sweeps(rates)[1] == {"lr": {5e-4: "lr_5e-4", 1e-3: "lr_1e-3", 2e-3: "lr_2e-3"}}
     assert sweeps({"a": {"packing": True}, "b": {"packing": False}}) == ("", {})
+
+
+def study_results(metrics, objectives):
+    """A `results.json` of one seed, `metrics` the same for every objective."""
+    cells = {name: {"mean": value, "sd": None, "n": 1, "difference": None} for name, value in metrics.items()}
+    return {
+        "baseline": next(iter(objectives)),
+        "seeds": [0],
+        "objectives": objectives,
+        "summary": {objective: dict(cells) for objective in objectives},
+        "runs": [],
+    }
+
+
+def test_a_studys_table_repeats_no_metric_and_compares_like_with_like():
+    objectives = {"ce": {}, "del": {"number_loss": "del"}, "emo": {"token_loss": "emo"}}
+    metrics = {"log_mae": 0.3, "answer_log_mae": 0.3, "token_loss": 1.5, "digit_logit": 30.0}
+    table = study_table(study_results(metrics, objectives))
+    assert "log-MAE of the answer" not in table and "log-MAE, teacher-forced, lower is better" in table
+    assert "mean digit logit |" in table.replace("  ", " ")  # neither more nor less is better
+    of_token_loss = table.partition("token loss, lower is better")[2].partition("\n\n")[0]
+    assert "del" in of_token_loss and "emo" not in of_token_loss
+    two = study_results(metrics | {"answer_log_mae": 0.2}, objectives)
+    assert "log-MAE of the answer" in study_table(two)
 
 
 def test_a_study_over_one_number_is_drawn_as_a_sweep(tmp_path):
