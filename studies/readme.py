@@ -46,7 +46,7 @@ def study_block(folder: str) -> str:
     note = (
         f"Mean ± standard deviation over {len(results['seeds'])} seeds (data, adapter and order change with "
         "the seed); differences are paired by seed, with Student's t interval, in **bold** where it excludes "
-        f"0. All but the generated answers are teacher-forced (`{folder}/results.md` has every metric)."
+        f"0. All metrics here are teacher-forced; `{folder}/results.md` has the generated ones too."
     )
     return "\n".join([*rows, "", note])
 
