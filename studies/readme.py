@@ -79,6 +79,7 @@ def arithmetic_findings() -> str:
     """Return `arithmetic/findings.md` with its figures filled in from the results."""
     results = read("studies/arithmetic/objectives/results.json")
     limit = read("studies/arithmetic/del_limit.json")
+    weights = read("studies/arithmetic/weight/results.json")["summary"]
     summary = results["summary"]
     early = results["runs"][0]["curves"]["digit_accuracy"]["step"][0]
 
@@ -93,6 +94,12 @@ def arithmetic_findings() -> str:
         "multiple": f"{limit['pretrained']['best multiple']:.0f}",
         "left": f"{100 * limit['pretrained']['share left by it']:.1f}",
         "left_ce": f"{100 * limit['ce']['share left by it']:.1f}",
+        "left_del": f"{100 * limit['del']['share left by it']:.0f}",
+        "ce_seed_accuracy": mean(weights["ce"], "digit_accuracy"),
+        "del_smallest_accuracy": mean(weights["del_0.001"], "digit_accuracy"),
+        "ntl_was_one_log_mae": mean(weights["ntl_was_1"], "answer_log_mae"),
+        "ntl_was_one_accuracy": mean(weights["ntl_was_1"], "digit_accuracy"),
+        "ntl_was_tenth_accuracy": mean(weights["ntl_was_0.1"], "digit_accuracy"),
         "early": str(early),
         "del_early": at_first("del"),
         "ce_early": at_first("ce"),
