@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from measure import spread  # noqa: E402
 
 from numsft.evaluation.plots import STYLE, pyplot  # noqa: E402
 
@@ -104,14 +105,7 @@ def draw_step(plt: Any, result: Mapping[str, Any]) -> Any:
     }
 
     def panel(key: str) -> dict[str, dict[str, float]]:
-        return {
-            name: {
-                "median": statistics.median(step[key] for step in measured),
-                "min": min(step[key] for step in measured),
-                "max": max(step[key] for step in measured),
-            }
-            for name, measured in steps.items()
-        }
+        return {name: spread([step[key] for step in measured]) for name, measured in steps.items()}
 
     return bars(
         plt, list(steps), {"seconds a step": panel("seconds"), "peak memory in all, MiB": panel("total_mib")}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from numsft.report.blocks import with_block
-from numsft.report.study_table import METRICS
+from numsft.report.study_table import difference_text, mean_text
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -40,7 +40,10 @@ def study_block(folder: str) -> str:
             continue
         cells = [f"**{objective}**" if objective == baseline else f"`{objective}`"]
         for metric in COLUMNS:
-            cells += [mean(summary[objective], metric, sd=True), difference(summary[objective], metric)]
+            cells += [
+                mean(summary[objective], metric, deviation=True),
+                difference(summary[objective], metric),
+            ]
         cells += [mean(summary[objective], metric) for metric in PLAIN]
         rows.append("| " + " | ".join(cells) + " |")
     note = (
@@ -51,27 +54,16 @@ def study_block(folder: str) -> str:
     return "\n".join([*rows, "", note])
 
 
-def mean(entry: Mapping[str, Any], metric: str, *, sd: bool = False) -> str:
-    """Return a metric's mean, and its standard deviation over seeds."""
-    if metric not in entry:
-        return "–"
-    _, factor, decimals = METRICS[metric]
-    cell = entry[metric]
-    spread = f" ± {factor * cell['sd']:.{decimals}f}" if sd and cell["sd"] is not None else ""
-    return f"{factor * cell['mean']:.{decimals}f}{spread}"
+def mean(entry: Mapping[str, Any], metric: str, *, deviation: bool = False) -> str:
+    """Return a metric's mean, and its standard deviation over seeds; a dash where it was not measured."""
+    return mean_text(entry[metric], metric, deviation=deviation) if metric in entry else "–"
 
 
 def difference(entry: Mapping[str, Any], metric: str) -> str:
     """Return the paired difference from the baseline with its interval; bold where that excludes 0."""
     found = entry.get(metric, {}).get("difference")
-    if not found:
-        return ""
-    _, factor, decimals = METRICS[metric]
-    text = f"{factor * found['mean']:+.{decimals}f}"
-    if not found["ci95"]:
-        return text
-    low, high = found["ci95"]
-    text += f" ({factor * low:+.{decimals}f} to {factor * high:+.{decimals}f})"
+    text = difference_text(found, metric)
+    low, high = (found and found["ci95"]) or (0, 0)
     return f"**{text}**" if low > 0 or high < 0 else text
 
 

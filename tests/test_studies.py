@@ -26,7 +26,7 @@ def test_every_run_of_a_study_is_a_recipe(path, tmp_path):
     for objective in study.objectives:
         recipe = tmp_path / f"{objective}.yaml"
         recipe.write_text(study.recipe(objective, study.seeds[0], tmp_path / "out"))
-        load_recipe(recipe)
+        assert load_recipe(recipe).training.seed == study.seeds[0]
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=name)

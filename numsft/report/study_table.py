@@ -30,21 +30,20 @@ def study_table(results: Mapping[str, Any]) -> str:
     summary, baseline = results["summary"], results["baseline"]
     parts = []
     for metric in shown_metrics(summary):
-        heading, factor, decimals = METRICS[metric]
+        heading = METRICS[metric][0]
         if metric not in NEUTRAL:
             heading += f", {'lower' if falls(metric) else 'higher'} is better"
         rows = []
         for objective, entry in _ranked(summary, metric):
             if metric == "token_loss" and not _same_token_loss(results["objectives"], objective, baseline):
                 continue
-            cell, difference = entry[metric], entry[metric]["difference"]
-            spread = "" if cell["sd"] is None else f" ± {factor * cell['sd']:.{decimals}f}"
+            cell = entry[metric]
             rows.append(
                 [
                     f"**{objective}**" if objective == baseline else objective,
-                    f"{factor * cell['mean']:.{decimals}f}{spread}",
+                    mean_text(cell, metric),
                     str(cell["n"]),
-                    _difference(difference, factor, decimals),
+                    difference_text(cell["difference"], metric),
                 ]
             )
         header = [heading, "mean ± sd", "seeds", f"against {baseline} (95 %)"]
@@ -82,9 +81,18 @@ def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
     return sorted(found, key=lambda item: item[1][metric]["mean"], reverse=not falls(metric))
 
 
-def _difference(difference: Mapping[str, Any] | None, factor: float, decimals: int) -> str:
+def mean_text(cell: Mapping[str, Any], metric: str, *, deviation: bool = True) -> str:
+    """Return the mean of a cell of the summary and, unless there is one run, its standard deviation."""
+    _, factor, decimals = METRICS[metric]
+    spread = f" ± {factor * cell['sd']:.{decimals}f}" if deviation and cell["sd"] is not None else ""
+    return f"{factor * cell['mean']:.{decimals}f}{spread}"
+
+
+def difference_text(difference: Mapping[str, Any] | None, metric: str) -> str:
+    """Return a paired difference from the baseline with its interval, "" where there is none."""
     if difference is None:
         return ""
+    _, factor, decimals = METRICS[metric]
     text = f"{factor * difference['mean']:+.{decimals}f}"
     if difference["ci95"] is None:
         return text
