@@ -114,6 +114,8 @@ def draw_step(plt: Any, result: Mapping[str, Any]) -> Any:
 
 def draw_scale(plt: Any, result: Mapping[str, Any]) -> Any:
     """Draw the head's time (a token, on the axis of tokens) and memory along each axis, a line each."""
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
+
     axes_names = list(dict.fromkeys(point["axis"] for point in result["points"]))
     figure, grid = plt.subplots(
         2, len(axes_names), figsize=(3.2 * len(axes_names) + 0.6, 5.4), layout="constrained", squeeze=False
@@ -141,10 +143,12 @@ def draw_scale(plt: Any, result: Mapping[str, Any]) -> Any:
                         alpha=0.5,
                     )
             panel.set_xscale("log")
-            if axis != "tokens" or row:
-                panel.set_yscale("log")
-            else:
+            if axis == "classes" or (axis == "tokens" and row == 0):
                 panel.set_ylim(bottom=0)
+            else:
+                panel.set_yscale("log")
+                panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            panel.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
             panel.set_xticks(
                 x,
                 [f"{value // 1024}k" if value >= 1024 and axis != "classes" else f"{value:,}" for value in x],

@@ -88,7 +88,34 @@ def step_block() -> str:
     return "\n".join([*rows, "", note])
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"head": head_block, "step": step_block}
+def scale_block() -> str:
+    """Return how the head grows with tokens: numsft with DEL, beside TRL and full logits."""
+    result = read("scale_cpu.json")
+    setup, flat = result["setup"], result["flat in tokens"]
+    tokens = sorted({point["value"] for point in result["points"] if point["axis"] == "tokens"})
+    chunk, last = setup["chunk_tokens"], tokens[-1]
+    memory, time = (flat[f"{quantity}, largest / smallest"] for quantity in ("memory", "time a token"))
+
+    def mib(contender: str) -> str:
+        medians = {
+            point["value"]: point["head_mib"]["median"]
+            for point in result["points"]
+            if (point["axis"], point["contender"]) == ("tokens", contender)
+        }
+        return f"{medians[chunk]:,.0f} to {medians[last]:,.0f}"
+
+    return (
+        f"From a full chunk ({chunk:,} tokens at V = {setup['base_vocab']:,}) to {last:,} tokens, the head "
+        f"with CE + DEL takes {mib('numsft_ce_del')} MiB (largest over smallest {memory:.2f}), TRL's "
+        f"{mib('trl_ce')}, full logits {mib('full_ce_del')}. The time a token varies by a "
+        f"factor of {time:.2f}. H = {setup['hidden']}, {setup['runs']} rounds, each run in a fresh process "
+        "(`benchmarks/results/scale_cpu.json`).\n\n"
+        "![time and memory of the head as tokens, vocabulary and number tokens grow]"
+        "(benchmarks/results/scale_cpu.png)"
+    )
+
+
+BLOCKS: dict[str, Callable[[], str]] = {"head": head_block, "step": step_block, "scale": scale_block}
 """Name of the markers in the README -> what stands between them."""
 
 

@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import torch
 from head import CLASSES
 from measure import environment, interleave, run_fresh, spread
+
+from numsft.head_pass import default_chunk_size
 
 HEAD = str(Path(__file__).resolve().parent / "head.py")
 CONTENDERS = ("numsft_ce_del", "numsft_ce", "trl_ce", "full_ce_del")
@@ -54,9 +59,16 @@ def heads(figures: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
     return points
 
 
-def flatness(points: list[dict[str, Any]]) -> dict[str, float]:
-    """Return how far numsft's head with DEL is from flat in tokens: its largest over its smallest median."""
-    ours = [p for p in points if p["axis"] == "tokens" and p["contender"] == "numsft_ce_del"]
+def flatness(points: list[dict[str, Any]], chunk: int) -> dict[str, float]:
+    """Return how far numsft's head with DEL is from flat in tokens, from one full chunk of tokens up.
+
+    Fewer tokens than a chunk hold fewer logits, so they take less memory still.
+    """
+    ours = [
+        p
+        for p in points
+        if p["axis"] == "tokens" and p["contender"] == "numsft_ce_del" and p["value"] >= chunk
+    ]
     if len(ours) < 2:
         return {}
     memory = [p["head_mib"]["median"] for p in ours]
@@ -94,6 +106,7 @@ def main() -> None:
     """Measure the grid and write the JSON after every round."""
     args = parse()
     runs = grid({axis: getattr(args, axis) for axis in AXES}, args.only)
+    chunk = default_chunk_size(torch.device(args.device), args.base_vocab)
     common = {key: getattr(args, key) for key in ("hidden", "rows", "steps", "dtype", "device", "threads")}
 
     def run(name: str) -> dict[str, float]:
@@ -108,10 +121,10 @@ def main() -> None:
         points = heads(figures)
         result = {
             "setup": common
-            | {"base_tokens": args.base_tokens, "base_vocab": args.base_vocab}
+            | {"base_tokens": args.base_tokens, "base_vocab": args.base_vocab, "chunk_tokens": chunk}
             | {"runs": len(next(iter(figures.values())))},
             "environment": environment(torch.device(args.device), args.threads),
-            "flat in tokens": flatness(points),
+            "flat in tokens": flatness(points, chunk),
             "points": points,
             "runs": figures,
         }

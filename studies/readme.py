@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,21 +67,35 @@ def difference(entry: Mapping[str, Any], metric: str) -> str:
     return f"**{text}**" if low > 0 or high < 0 else text
 
 
-def arithmetic_findings() -> str:
-    """Return `arithmetic/findings.md` with its figures filled in from the results."""
-    results = read("studies/arithmetic/objectives/results.json")
+def shared_figures(results: Mapping[str, Any]) -> dict[str, str]:
+    """Return the figures that any findings may name: OBJECTIVE_accuracy, _log_mae, _entropy and _off."""
+    figures = {}
+    for objective, entry in results["summary"].items():
+        figures[f"{objective}_accuracy"] = mean(entry, "digit_accuracy")
+        figures[f"{objective}_log_mae"] = mean(entry, "answer_log_mae")
+        figures[f"{objective}_entropy"] = mean(entry, "digit_entropy")
+        if objective != results["baseline"]:
+            for metric, name, scale, digits in (
+                ("answer_log_mae", "off", 1, 3),
+                ("digit_accuracy", "more", 100, 1),
+            ):
+                change = scale * entry[metric]["difference"]["mean"]
+                figures[f"{objective}_{name}"] = f"{change:+.{digits}f}"
+    return figures
+
+
+def arithmetic_figures(results: Mapping[str, Any]) -> dict[str, str]:
+    """Return what `arithmetic/findings.md` names beside the shared figures."""
     limit = read("studies/arithmetic/del_limit.json")
     weights = read("studies/arithmetic/weight/results.json")["summary"]
-    summary = results["summary"]
     early = results["runs"][0]["curves"]["digit_accuracy"]["step"][0]
 
     def at_first(objective: str) -> str:
         runs = [run["curves"] for run in results["runs"] if run["objective"] == objective]
         return f"{100 * statistics.fmean(curves['digit_accuracy']['value'][0] for curves in runs):.0f}"
 
-    figures = {
-        "ce_log_mae": mean(summary["ce"], "answer_log_mae"),
-        "del_logit": mean(summary["del"], "digit_logit"),
+    return {
+        "del_logit": mean(results["summary"]["del"], "digit_logit"),
         "level": f"{limit['pretrained']['level']:.0f}",
         "multiple": f"{limit['pretrained']['best multiple']:.0f}",
         "left": f"{100 * limit['pretrained']['share left by it']:.1f}",
@@ -96,12 +110,17 @@ def arithmetic_findings() -> str:
         "del_early": at_first("del"),
         "ce_early": at_first("ce"),
     }
-    for objective, entry in summary.items():
-        figures[f"{objective}_accuracy"] = mean(entry, "digit_accuracy")
-        if objective != results["baseline"]:
-            figures[f"{objective}_off"] = f"{entry['answer_log_mae']['difference']['mean']:+.3f}"
-    text = (ROOT / "studies" / "arithmetic" / "findings.md").read_text(encoding="utf-8")
-    return text.strip().format_map(figures)
+
+
+def findings(name: str) -> str:
+    """Return a study's `findings.md` with its figures filled in from the results."""
+    results = read(f"{STUDIES[name]}/results.json")
+    text = (ROOT / "studies" / name / "findings.md").read_text(encoding="utf-8")
+    return text.strip().format_map(shared_figures(results) | FIGURES[name](results))
+
+
+FIGURES: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {"arithmetic": arithmetic_figures}
+"""Name of a study -> what its findings name of their own."""
 
 
 def read(path: str) -> Any:
@@ -113,7 +132,8 @@ def with_tables(text: str) -> str:
     """Return the README with the tables and findings between their markers rewritten."""
     for name, folder in STUDIES.items():
         text = with_block(text, name, study_block(folder))
-    return with_block(text, "arithmetic findings", arithmetic_findings())
+        text = with_block(text, f"{name} findings", findings(name))
+    return text
 
 
 if __name__ == "__main__":

@@ -111,11 +111,27 @@ def test_scale_benchmark_measures_every_point_and_is_drawn(tmp_path):
         "min": min(rounds),
         "max": max(rounds),
     }
-    assert set(result["flat in tokens"]) == {"memory, largest / smallest", "time a token, largest / smallest"}
+    assert result["flat in tokens"] == {}  # both sizes fit into one chunk
     command = [sys.executable, str(ROOT / "benchmarks" / "plot.py"), str(output)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.stdout.strip() == str(output.with_suffix(".png")), done.stderr[-2000:]
     assert output.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_flatness_is_that_of_our_head_from_a_full_chunk_up():
+    flatness = script_module(ROOT / "benchmarks" / "scale.py").flatness
+
+    def point(value, seconds, mib, contender="numsft_ce_del", axis="tokens"):
+        figures = {"head_seconds": {"median": seconds}, "head_mib": {"median": mib}}
+        return {"axis": axis, "value": value, "contender": contender} | figures
+
+    points = [point(1, 9.0, 1.0), point(2, 2.0, 10.0), point(4, 6.0, 11.0)]
+    points += [point(8, 99.0, 99.0, contender="trl_ce"), point(8, 99.0, 99.0, axis="vocab")]
+    assert flatness(points, 2) == {
+        "memory, largest / smallest": pytest.approx(1.1),
+        "time a token, largest / smallest": pytest.approx(1.5),
+    }
+    assert flatness(points, 4) == {}
 
 
 def test_the_head_benchmarks_vocabulary_has_as_many_number_tokens_as_asked_for():
