@@ -7,6 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from numsft.head import SUM_NAMES, LogitTransform, chunked_head
+from numsft.head_pass import largest_logit
 from numsft.losses import NUMBER_LOSSES, TOKEN_LOSSES
 from numsft.microbatch import HeadBatch
 from numsft.objective import Objective
@@ -306,6 +307,36 @@ def test_bfloat16_gradients_stay_close_to_float64(autocast):
     for mine, theirs, leaf in zip(grads, oracle_grads, inputs, strict=True):
         assert mine.dtype == leaf.dtype
         assert (mine.double() - theirs).norm() <= 2e-2 * theirs.norm()
+
+
+def test_of_equal_logits_the_one_that_greedy_decoding_takes_counts():
+    batch = make_batch()
+    generator = torch.Generator().manual_seed(2)
+    hidden = torch.randn(T, H, generator=generator).bfloat16()
+    hidden[:, 0] = 1
+    weight = (torch.randn(V, H, generator=generator) * 0.005).bfloat16()
+    weight[:, 0] = 30  # where the steps of bfloat16 are 0.125
+    logits = hidden[batch.rows] @ weight.T
+    largest = logits == logits.amax(1, keepdim=True)
+    first, last = largest.int().argmax(1), V - 1 - largest.flip(1).int().argmax(1)
+    even = torch.arange(len(logits)) % 2 == 0
+    batch = dataclasses.replace(batch, labels=torch.where(even, first, last))
+    greedy = batch.labels == first
+    assert greedy.sum() < len(greedy) and greedy[batch.number_rows].sum() < len(batch.number_rows)
+    _, sums = chunked_head(hidden, weight, None, batch, Objective.build("ce", "del"), chunk_size=8)
+    found = dict(zip(SUM_NAMES, sums.tolist(), strict=True))
+    assert found["correct"] == greedy.sum() == (logits.argmax(1) == batch.labels).sum()
+    assert found["digit_correct"] == greedy[batch.number_rows].sum()
+
+
+def test_the_largest_logit_leaves_the_logits_as_they_were():
+    logits = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 0.0], [5.0, 1.0, 0.0], [-torch.inf] * 3])
+    for labels, right in (([1, 0, 0, 0], [True] * 4), ([2, 1, 1, 2], [False] * 4)):
+        given = logits.clone()
+        top, correct = largest_logit(given, torch.tensor(labels))
+        assert torch.equal(given, logits)
+        assert top.tolist() == [3.0, 2.0, 5.0, -torch.inf]
+        assert correct.tolist() == right
 
 
 def test_float16_gradients_of_a_large_batch_do_not_underflow():
