@@ -83,6 +83,16 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     return _build({key: layer.values[key] for key in recipe_keys() if key in layer.values}, path)
 
 
+def recipe_values(path: str | Path) -> dict[str, Any]:
+    """Return what a recipe and those that it extends set, no defaults, without tokens and passwords.
+
+    Raises:
+        UserError: As `load_recipe`.
+    """
+    values: dict[str, Any] = _without_secrets(_read_layer(Path(path), ()).values)
+    return values
+
+
 def resolved_yaml(recipe: Recipe) -> str:
     """Return the recipe as one that extends nothing: the keys that were written, and the objective's.
 

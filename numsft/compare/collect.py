@@ -13,6 +13,7 @@ from numsft.compare.study import Study
 from numsft.errors import UserError
 from numsft.evaluation.nupa import extract_answer
 from numsft.evaluation.scores import benchmark_scores, versions
+from numsft.recipes import recipe_values
 
 Curve = dict[str, list[float]]
 
@@ -20,10 +21,10 @@ Curve = dict[str, list[float]]
 def collect(study: Study, output_dir: Path) -> dict[str, Any]:
     """Return the content of `results.json` for the runs that are finished.
 
-    `given` names the keys that the command line set, without their values: a path says nothing to a reader.
-    The rest holds, for each run, its last evaluation, the scores of its generated held-out items and its
-    learning curves (`{"step": [...], "value": [...]}`), and for each objective mean, standard deviation and
-    the paired difference from the baseline.
+    `base` is what the base recipe sets; `given` names the keys that the command line set, without their
+    values, as a path says nothing to a reader. The rest holds, for each run, its last evaluation, the scores
+    of its generated held-out items and its learning curves (`{"step": [...], "value": [...]}`), and for each
+    objective mean, standard deviation and the paired difference from the baseline.
 
     Raises:
         UserError: If no run is finished, or one lacks its files.
@@ -34,6 +35,7 @@ def collect(study: Study, output_dir: Path) -> dict[str, Any]:
     return {
         "study": study.name,
         "baseline": study.baseline,
+        "base": recipe_values(study.base),
         "objectives": {name: study.overrides | values for name, values in study.objectives.items()},
         "given": sorted(study.given),
         "seeds": list(study.seeds),
@@ -122,7 +124,7 @@ def score_held_out(path: Path) -> tuple[dict[str, float], dict[str, Any]]:
                 "answered": bool(answer),
             }
         )
-    scored = benchmark_scores(rows, resamples=1)
+    scored = benchmark_scores(rows)
     metrics = {
         "exact_match": scored["accuracy"],
         "answered": scored["answered"],

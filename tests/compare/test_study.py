@@ -14,7 +14,7 @@ from numsft.compare.__main__ import main
 from numsft.compare.runs import DONE, runs_of
 from numsft.compare.statistics import falls, paired, summarise
 from numsft.errors import RunError, UserError
-from numsft.recipes import load_recipe
+from numsft.recipes import load_recipe, recipe_values
 
 STUDY = """\
 base: base.yaml
@@ -170,7 +170,10 @@ def test_results_hold_the_last_evaluation_the_curves_and_the_generated_items(stu
     assert first["metrics"]["generated_log_mae_log10p1"] == pytest.approx(
         (math.log10(14) - math.log10(13)) / 2
     )
-    assert (first["places"]["0"]["n"], first["places"]["0"]["mae"]) == (10, 0.5)
+    units = first["places"]["0"]
+    assert (units["n"], units["mae"]) == (10, 0.5)
+    assert units["mae_ci95"][0] < 0.5 < units["mae_ci95"][1]
+    assert results["base"] == recipe_values(study.base)
     cell = results["summary"]["del-detached"]["digit_accuracy"]
     assert cell["mean"] == pytest.approx(0.65)
     assert cell["difference"]["mean"] == pytest.approx(0.2)
