@@ -1,7 +1,9 @@
 """What the README says is what the package does."""
 
+import importlib
 import json
 import re
+import shlex
 import sys
 import types
 from pathlib import Path
@@ -10,9 +12,12 @@ import pytest
 from helpers import script_module, sums_dataset
 from tiny import tiny_llama, tiny_tokenizer
 
+from numsft.console import Parser
 from numsft.losses import NUMBER_LOSSES
 from numsft.losses.table import with_table
 from numsft.objective import Objective
+from numsft.recipe_arguments import split_arguments
+from numsft.recipes import load_recipe
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
@@ -31,6 +36,41 @@ def test_every_file_that_a_page_links_to_or_shows_is_there(page):
     targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
     missing = [name for name in targets if "://" not in name and not (page.parent / name).exists()]
     assert missing == []
+
+
+def commands():
+    """Every command of the package that a page shows with its arguments."""
+    found = set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for line in re.findall(r"-m (numsft[\w.]* [^`\n]+)", text):
+            words = shlex.split(line.partition(" #")[0].partition(" && ")[0])
+            if len(words) > 1 and words[1] not in ("STUDY.yaml", "FOLDER"):
+                found.add(tuple(words))
+    return sorted(found)
+
+
+class Read(Exception):
+    """The command line was read."""
+
+
+@pytest.mark.parametrize("module, arguments", [(words[0], words[1:]) for words in commands()])
+def test_every_command_on_a_page_can_be_read(module, arguments, monkeypatch):
+    monkeypatch.chdir(README.parent)
+    if module == "numsft.run":
+        path, overrides, _ = split_arguments(list(arguments))
+        assert load_recipe(path, overrides)
+        return
+
+    def read(*args, parse=Parser.parse_known_args, **kwargs):
+        raise Read(parse(*args, **kwargs))
+
+    monkeypatch.setattr(Parser, "parse_known_args", read)
+    main = importlib.import_module(f"{module}.__main__").main
+    with pytest.raises(Read) as found:
+        main(list(arguments))
+    _, unknown = found.value.args[0]
+    assert unknown == []
 
 
 def test_the_table_of_losses_is_in_step_with_the_code():

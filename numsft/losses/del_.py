@@ -30,8 +30,8 @@ class DEL(NumberLoss):
     different classes, as they are for cross-entropy: only the label's own token is right.
 
     The published code averages over the C classes and over the digits of one micro-batch; that scaling is
-    `number_reduction: reference`. Its weight of 0.1 per class mean is `default_weight` = 0.01 per class
-    sum.
+    `number_reduction: reference`. Its weight of 0.1 per class mean, for CodeLlama and Mistral, is
+    `default_weight` = 0.01 per class sum.
 
     Attributes:
         detach_weight: Stop the gradient through p̂, which leaves p̂_j (ṗ_j − y_j) on raw logits: never the
