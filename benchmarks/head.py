@@ -1,10 +1,11 @@
 """The LM head alone, through the trainer: time and peak memory against what one would use instead.
 
-    python benchmarks/head.py --runs 5 --output benchmarks/results/head_cpu.json
+    python benchmarks/head.py --steps 0 --output benchmarks/results/head_cpu.json
 
 A one-layer Llama is trained on random tokens, a fifth of them digits, one fresh process a contender and a
-run. The head is the contender minus the backbone alone, both medians. The input embeddings are frozen, so
-that their gradient, as large as the head's, hides nothing of the head's memory.
+run. The head is the contender minus the backbone alone, both medians: for memory, what the head adds to the
+peak of the backbone's step. The input embeddings are frozen, so that their gradient, as large as the head's,
+hides nothing of the head's memory. `--steps 0` times one step, the first, which takes many seconds.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
+from contenders import FullLogits, Liger
 from datasets import Dataset
-from measure import Stopwatch, environment, interleave, run_fresh, spread, time_trainer
+from measure import Stopwatch, command, environment, interleave, run_fresh, spread, time_trainer
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
 
-from numsft import NumberVocab, NumSFTConfig, NumSFTTrainer, number_loss
-from numsft.losses import NUMBER_LOSSES
+from numsft import NumberVocab, NumSFTConfig, NumSFTTrainer
 from numsft.numerals import IGNORED
 
 
@@ -44,27 +45,12 @@ class BackboneTrainer(SFTTrainer):
         return model.base_model(**inputs, use_cache=False).last_hidden_state.float().mean()
 
 
-class FullLogitsTrainer(SFTTrainer):
-    """The model's own forward with its logits and cross-entropy, and the number loss by autograd on top."""
-
-    def compute_loss(self, model: Any, inputs: dict[str, Any], **kwargs: Any) -> Tensor:
-        """Return cross-entropy plus alpha times DEL."""
-        outputs = model(**inputs, use_cache=False)
-        vocab = NumberVocab.from_tokenizer(self.processing_class)
-        digits = number_loss(outputs.logits, inputs["labels"], vocab, "del")
-        return outputs.loss + NUMBER_LOSSES["del"].default_weight * digits
+class FullLogitsTrainer(FullLogits, SFTTrainer):
+    """Full logits, and the number loss by autograd on top."""
 
 
-class LigerTrainer(SFTTrainer):
-    """Liger's fused linear cross-entropy, CUDA only."""
-
-    def compute_loss(self, model: Any, inputs: dict[str, Any], **kwargs: Any) -> Tensor:
-        """Return the mean cross-entropy."""
-        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
-
-        labels = inputs.pop("labels")[:, 1:].flatten()
-        hidden = model.base_model(**inputs, use_cache=False).last_hidden_state[:, :-1].flatten(0, 1)
-        return LigerFusedLinearCrossEntropyLoss()(model.lm_head.weight, hidden, labels)
+class LigerTrainer(Liger, SFTTrainer):
+    """Liger's fused linear cross-entropy."""
 
 
 TRAINERS: dict[str, tuple[type[SFTTrainer], dict[str, Any], bool]] = {
@@ -198,8 +184,9 @@ def run_products(args: argparse.Namespace, trained_head: bool) -> Stopwatch:
     positions = args.rows * (args.tokens // args.rows - trained_from(args))
     hidden = torch.randn(positions, args.hidden, **settings)
     weight = torch.randn(args.vocab, args.hidden, **settings)
-    logits = torch.empty(positions, args.vocab, **settings)
-    grad_hidden, grad_weight = torch.empty_like(hidden), torch.empty_like(weight)
+    # Written to, since the pages of memory that is only asked for come with the first write.
+    logits = torch.ones(positions, args.vocab, **settings)
+    grad_hidden, grad_weight = torch.ones_like(hidden), torch.ones_like(weight)
     watch = Stopwatch(device)
     for _ in range(1 + args.steps):
         watch.start()
@@ -338,6 +325,7 @@ def main() -> None:
         if args.output:
             args.output.parent.mkdir(parents=True, exist_ok=True)
             result = {
+                "command": command(),
                 "setup": setup | {"runs": len(figures[names[0]])},
                 "environment": environment(device, args.threads),
                 "medians": medians,

@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import multiprocessing
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -73,7 +74,7 @@ def _proc_status(name: str) -> int:
 
 
 class Stopwatch:
-    """What each step took, one `{"seconds", "cpu_seconds", "peak_mib"}` a step in `steps`."""
+    """What each step took, one `{"seconds", "cpu_seconds", "peak_mib", "total_mib"}` a step in `steps`."""
 
     def __init__(self, device: torch.device) -> None:
         """Measure on `device`."""
@@ -235,6 +236,15 @@ def interleave(
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Return median, smallest and largest."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def command() -> str:
+    """Return the command line, without the file that it writes: what to type to measure this again."""
+    script, *arguments = sys.argv
+    if "--output" in arguments:
+        at = arguments.index("--output")
+        del arguments[at : at + 2]
+    return shlex.join(["python", f"benchmarks/{Path(script).name}", *arguments])
 
 
 def environment(device: torch.device, threads: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from contenders import label  # noqa: E402
 from measure import spread  # noqa: E402
 
 from numsft.evaluation.plots import STYLE, pyplot  # noqa: E402
@@ -22,25 +23,6 @@ from numsft.evaluation.plots import STYLE, pyplot  # noqa: E402
 RESULTS = ROOT / "benchmarks" / "results"
 OURS, THEIRS, BARE = "#0072B2", "#D55E00", "#999999"
 COLORS = {"numsft_ce_del": OURS, "numsft_ce": "#56B4E9", "trl_ce": THEIRS, "full_ce_del": "#CC79A7"}
-LABELS = {
-    "numsft_ce_del": "numsft, CE + DEL",
-    "numsft_ce": "numsft, CE",
-    "numsft_del": "numsft, CE + DEL",
-    "trl_ce": "TRL, CE",
-    "full_ce_del": "full logits, CE + DEL",
-    "trl_compute_loss_func": "TRL, CE + DEL (compute_loss_func)",
-    "hf_full_logits_del": "Trainer, full logits, CE + DEL as published",
-    "hf_full_logits_ntloss": "Trainer, full logits, CE + ntloss",
-    "liger_ce": "Liger's fused CE",
-    "products": "bare matrix products",
-}
-
-
-def label(contender: str) -> str:
-    """Return a contender's name for a reader."""
-    contender, bracket, adapter = contender.partition(" (")
-    name, frozen, _ = contender.partition("_frozen")
-    return LABELS.get(name, name) + (", head frozen" if frozen else "") + bracket + adapter
 
 
 def bars(plt: Any, names: Sequence[str], panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Any:
@@ -71,7 +53,7 @@ def bars(plt: Any, names: Sequence[str], panels: Mapping[str, Mapping[str, Mappi
         axes.margins(x=0.16)
         axes.set_xlim(left=0)
         axes.tick_params(axis="y", length=0)
-    grid[0][0].set_yticks(range(len(names)), [label(name) for name in names])
+    grid[0][0].set_yticks(range(len(names)), [label(name).replace("`", "") for name in names])
     grid[0][0].invert_yaxis()
     return figure
 

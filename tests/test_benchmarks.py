@@ -87,6 +87,26 @@ def test_step_benchmark_pairs_the_steps_of_every_contender(tmp_path):
     assert "trl_compute_loss_func" in done.stdout
 
 
+def test_steps_are_compared_within_the_group_that_took_turns():
+    script = script_module(ROOT / "benchmarks" / "step.py")
+    names = ["numsft_ce", "numsft_emo", "numsft_del", "numsft_crps"]
+    assert script.groups(names, "numsft_ce", 3) == [
+        ["numsft_ce", "numsft_emo", "numsft_del"],
+        ["numsft_ce", "numsft_crps"],
+    ]
+
+    def steps(*seconds):
+        return [{"seconds": value, "peak_mib": 1.0, "total_mib": 2.0} for value in seconds]
+
+    figures = {"numsft_del": steps(2.0, 4.0, 3.0), "trl_ce": steps(4.0, 4.0, 4.0)}
+    (entry,) = script.ratios("lora", "numsft_del", figures, masked=False)
+    assert entry["seconds"] == {"median": 0.75, "min": 0.5, "max": 1.0}
+    assert (entry["theirs"], entry["bound"]) == ("trl_ce", 0.95)
+    (entry,) = script.ratios("lora", "trl_ce", figures, masked=False)
+    assert entry["seconds"]["median"] == pytest.approx(4 / 3)
+    assert "bound" not in entry
+
+
 @pytest.mark.slow
 def test_scale_benchmark_measures_every_point_and_is_drawn(tmp_path):
     output = tmp_path / "scale_toy.json"
