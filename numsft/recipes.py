@@ -214,6 +214,14 @@ def _build(values: dict[str, Any], path: Path) -> Recipe:
         data = DataConfig(**parts["data"])
     except (ValueError, TypeError, NotImplementedError, OSError, ImportError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from error
+    except AttributeError as error:
+        if not parts["training"].get("deepspeed"):
+            raise
+        # It is read section by section, and nothing asks whether each is a mapping.
+        raise UserError(
+            f"{path}: deepspeed should be a mapping of sections as in DeepSpeed's JSON file, or the path of "
+            f"that file ({error})"
+        ) from error
     return Recipe(training, model, data, parts["shape"].get("shape"), values, path)
 
 

@@ -276,6 +276,14 @@ def test_settings_that_contradict_each_other_name_the_file(write, text, expected
     assert message.startswith(str(path)) and expected in message
 
 
+@pytest.mark.parametrize("value", ["false", "12", "'[1]'", "{zero_optimization: 3}"])
+def test_a_deepspeed_configuration_that_is_no_mapping_is_one_sentence(write, value):
+    pytest.importorskip("deepspeed")
+    path = write(f"deepspeed: {value}")
+    message = refusal(path)
+    assert message.startswith(f"{path}: deepspeed should be a mapping") and "\n" not in message
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 @given(st.data())
 def test_no_value_of_any_key_shows_a_traceback(tmp_path, data):
