@@ -64,6 +64,7 @@ def script_module(path):
         sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem + "_script", path)
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where a dataclass looks its module up
     spec.loader.exec_module(module)
     return module
 
