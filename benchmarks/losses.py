@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
-from measure import command, environment, spread
+from measure import command, environment, interleave, spread
 from torch import Tensor
 
 from numsft.head import chunked_head
@@ -102,12 +102,14 @@ def main() -> None:
     chosen = contenders()
     if args.only is not None:
         chosen = {n: c for n, c in chosen.items() if n.startswith("ce") or n in args.only}
-    times: dict[str, list[float]] = {name: [] for name in chosen}
-    for run in range(args.runs + 1):
-        for name, (kind, objective) in list(chosen.items())[:: 1 if run % 2 == 0 else -1]:
-            taken = seconds(hidden, weight, labels[kind], vocabularies[kind], objective)
-            if run:  # the first round warms up
-                times[name].append(taken)
+
+    def run(name: str) -> dict[str, float]:
+        kind, objective = chosen[name]
+        return {"seconds": seconds(hidden, weight, labels[kind], vocabularies[kind], objective)}
+
+    *_, figures = interleave(list(chosen), args.runs + 1, run)
+    # The first round warms up.
+    times = {name: [figure["seconds"] for figure in runs[1:]] for name, runs in figures.items()}
     results = {}
     for name, (kind, _) in chosen.items():
         base = times["ce" if kind == "digit" else "ce, 1110"]

@@ -8,6 +8,7 @@ seconds, something else was running.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import gc
 import importlib.metadata
@@ -240,11 +241,10 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 def command() -> str:
     """Return the command line, without the file that it writes: what to type to measure this again."""
-    script, *arguments = sys.argv
-    if "--output" in arguments:
-        at = arguments.index("--output")
-        del arguments[at : at + 2]
-    return shlex.join(["python", f"benchmarks/{Path(script).name}", *arguments])
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--output")
+    _, others = parser.parse_known_args()
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *others])
 
 
 def environment(device: torch.device, threads: int) -> dict[str, Any]:

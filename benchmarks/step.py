@@ -177,9 +177,11 @@ def ratios(
     adapter: str, compared: str, figures: dict[str, list[dict[str, float]]], masked: bool
 ) -> list[dict[str, Any]]:
     """Return, for `compared` against each other contender, the ratios of time and of memory over pairs."""
+    if compared not in figures:
+        return []
     found = []
     for other in figures:
-        if other == compared or compared not in figures:
+        if other == compared:
             continue
         entry: dict[str, Any] = {"adapter": adapter, "ours": compared, "theirs": other}
         for key in ("seconds", "peak_mib", "total_mib"):

@@ -65,19 +65,28 @@ def mean(entry: Mapping[str, Any], metric: str, *, deviation: bool = False) -> s
 
 def difference(entry: Mapping[str, Any], metric: str) -> str:
     """Return the paired difference from the baseline with its interval; bold where that excludes 0."""
-    found = entry.get(metric, {}).get("difference")
-    text = difference_text(found, metric)
+    found, text = entry.get(metric, {}).get("difference"), gain(entry, metric)
     low, high = (found and found["ci95"]) or (0, 0)
     return f"**{text}**" if low > 0 or high < 0 else text
+
+
+def gain(entry: Mapping[str, Any], metric: str) -> str:
+    """Return the paired difference from the baseline with its interval, "" where there is none."""
+    return difference_text(entry.get(metric, {}).get("difference"), metric)
 
 
 EARLY = 50
 """An evaluation early in training, at which DEL has moved the digit logits and learnt little."""
 
 
+def by_run(results: Mapping[str, Any], metric: str) -> dict[tuple[str, int], float]:
+    """Return a metric of every run, by objective and seed."""
+    return {(run["objective"], run["seed"]): run["metrics"][metric] for run in results["runs"]}
+
+
 def between(results: Mapping[str, Any], one: str, other: str, metric: str) -> str:
     """Return by how much `one` exceeds `other` in a metric, paired by seed, with its interval."""
-    values = {(run["objective"], run["seed"]): run["metrics"][metric] for run in results["runs"]}
+    values = by_run(results, metric)
     found = paired([values[one, seed] - values[other, seed] for seed in results["seeds"]])
     return difference_text(found, metric)
 
@@ -95,18 +104,14 @@ def shared_figures(results: Mapping[str, Any]) -> dict[str, str]:
     baseline, with intervals; _closer on how many seeds log-MAE is lower.
     """
     figures, baseline = {}, results["baseline"]
-    values = {(run["objective"], run["seed"]): run["metrics"]["answer_log_mae"] for run in results["runs"]}
+    values = by_run(results, "answer_log_mae")
     for objective, entry in results["summary"].items():
         figures[f"{objective}_accuracy"] = mean(entry, "digit_accuracy")
         figures[f"{objective}_log_mae"] = mean(entry, "answer_log_mae")
         figures[f"{objective}_entropy"] = mean(entry, "digit_entropy")
         if objective != baseline:
-            figures[f"{objective}_more"] = difference_text(
-                entry["digit_accuracy"]["difference"], "digit_accuracy"
-            )
-            figures[f"{objective}_off"] = difference_text(
-                entry["answer_log_mae"]["difference"], "answer_log_mae"
-            )
+            figures[f"{objective}_more"] = gain(entry, "digit_accuracy")
+            figures[f"{objective}_off"] = gain(entry, "answer_log_mae")
             lower = sum(values[objective, seed] < values[baseline, seed] for seed in results["seeds"])
             figures[f"{objective}_closer"] = f"{lower} of {len(results['seeds'])}"
     return figures
@@ -125,8 +130,8 @@ def arithmetic_figures(results: Mapping[str, Any]) -> dict[str, str]:
         "left_del": f"{100 * limit['del']['share left by it']:.0f}",
         "held_more": between(results, "del_level_30", "zero_one_places", "digit_accuracy"),
         "held_off": between(results, "del_level_30", "zero_one_places", "answer_log_mae"),
-        "ntl_was_generated": difference(results["summary"]["ntl_was"], generated).strip("*"),
-        "emo_generated": difference(results["summary"]["emo"], generated).strip("*"),
+        "ntl_was_generated": gain(results["summary"]["ntl_was"], generated),
+        "emo_generated": gain(results["summary"]["emo"], generated),
         "ntl_was_one_log_mae": mean(weights["ntl_was_1"], "answer_log_mae"),
         "ce_seed_log_mae": mean(weights["ce"], "answer_log_mae"),
         "early": str(EARLY),
